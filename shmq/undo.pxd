@@ -1,0 +1,24 @@
+# C types for undo.py, read only when it is compiled; they change speed, never behaviour.
+cimport cython
+from libc.stdint cimport uint64_t
+
+from persist.prim cimport Memory
+
+cdef uint64_t _COMMIT_INDEX, _COMMIT_VALUE, _RECOVERIES, _ENTRIES, _CAPACITY, _AFTER
+
+@cython.final
+cdef class Undo:
+    cdef Memory _memory
+    cdef uint64_t _at, _noted
+
+    @cython.locals(memory=Memory)
+    cdef int begin(self, uint64_t commit_index, uint64_t commit_value) except -1
+    @cython.locals(memory=Memory, noted=uint64_t, entry=uint64_t)
+    cdef int note(self, uint64_t index) except -1
+    cdef int arm(self) except -1
+    cdef int commit(self) except -1
+    cdef bint is_armed(self) except -1
+    @cython.locals(memory=Memory, at=uint64_t, count=uint64_t, commit_index=uint64_t,
+                   lowest=uint64_t, highest=uint64_t, entry=uint64_t, index=uint64_t)
+    cdef roll_back(self)
+    cdef int forget(self) except -1

@@ -1,0 +1,108 @@
+# cython: annotation_typing=False
+"""The undo log of one segment: all of a transaction's stores, or none.
+
+    begin(...)          forget the last transaction
+    note(index) ...     log the old value of every control word that will change
+    arm()               one store; from here on a death rolls back
+    memory.store(...)   the changes
+    commit()            one store; from here on they stand
+
+What a death leaves: before `arm`, an unarmed log and unchanged words. Between `arm` and
+`commit`, a count that is not 0: the next holder of the lock puts every noted word back,
+newest first, and clears the count; dying in there repeats it. A transaction may name a word
+that commits it by itself (`published`, which others read without the lock): if that word
+has the intended value the changes stand, and only the count is cleared.
+
+An exception inside a transaction is treated exactly like a death: whoever takes the lock
+next rolls back. The lock's holder alone calls this.
+"""
+
+from persist.prim import Memory
+from shmq import layout as _layout
+
+_COUNT = 0
+_COMMIT_INDEX = _layout.word(_layout.QUEUE, "undo_commit_index") - _layout.word(
+    _layout.QUEUE, "undo_count"
+)
+_COMMIT_VALUE = _layout.word(_layout.QUEUE, "undo_commit_value") - _layout.word(
+    _layout.QUEUE, "undo_count"
+)
+_RECOVERIES = _layout.word(_layout.QUEUE, "recoveries") - _layout.word(_layout.QUEUE, "undo_count")
+_ENTRIES = _layout.word(_layout.QUEUE, "undo") - _layout.word(_layout.QUEUE, "undo_count")
+_CAPACITY = _layout.UNDO_ENTRIES
+_AFTER = _ENTRIES + 2 * _CAPACITY
+
+
+class DamagedLog(Exception):
+    """The log itself makes no sense: derived words must be rebuilt."""
+
+
+class Undo:
+    """The log at word `at` of a segment; words from its end on are what it may restore."""
+
+    def __init__(self, memory: Memory, at: int) -> None:
+        self._memory = memory
+        self._at = at
+        self._noted = 0
+
+    def begin(self, commit_index: int, commit_value: int) -> None:
+        """Start a transaction that storing commit_value at commit_index commits (0: none)."""
+        memory = self._memory
+        self._noted = 0
+        memory.store(self._at + _COMMIT_INDEX, commit_index)
+        memory.store(self._at + _COMMIT_VALUE, commit_value)
+
+    def note(self, index: int) -> None:
+        """Log the present value of a word, before arm()."""
+        memory = self._memory
+        noted = self._noted
+        if noted >= _CAPACITY:
+            raise DamagedLog("a transaction notes more words than the log holds")
+        entry = self._at + _ENTRIES + 2 * noted
+        memory.store(entry, index)
+        memory.store(entry + 1, memory.load(index))
+        self._noted = noted + 1
+
+    def arm(self) -> None:
+        """From here on a death undoes every store to a noted word."""
+        self._memory.store(self._at, self._noted)
+
+    def commit(self) -> None:
+        """From here on the stores stand."""
+        self._memory.store(self._at, 0)
+
+    def is_armed(self) -> bool:
+        """Whether the last holder left something unfinished."""
+        return self._memory.load(self._at) != 0
+
+    def roll_back(self) -> None:
+        """Undo, or confirm, what the last holder left; DamagedLog if the log makes no sense."""
+        memory = self._memory
+        at = self._at
+        count = memory.load(at)
+        if count > _CAPACITY:
+            raise DamagedLog(f"{count} entries in an undo log of {_CAPACITY}")
+        commit_index = memory.load(at + _COMMIT_INDEX)
+        lowest = at + _AFTER
+        highest = memory.size >> 3
+        if commit_index:
+            if not lowest <= commit_index < highest:
+                raise DamagedLog(f"the undo log's commit word {commit_index} is outside")
+            if memory.load(commit_index) == memory.load(at + _COMMIT_VALUE):
+                memory.store(at + _RECOVERIES, memory.load(at + _RECOVERIES) + 1)
+                memory.store(at, 0)
+                return
+        entry = at + _ENTRIES + 2 * count
+        while count:
+            count -= 1
+            entry -= 2
+            index = memory.load(entry)
+            if not lowest <= index < highest:
+                raise DamagedLog(f"an undo entry names word {index}")
+            memory.store(index, memory.load(entry + 1))
+        memory.store(at + _RECOVERIES, memory.load(at + _RECOVERIES) + 1)
+        memory.store(at, 0)
+
+    def forget(self) -> None:
+        """Clear a log that makes no sense, after everything derived was rebuilt."""
+        self._memory.store(self._at, 0)
