@@ -25,7 +25,7 @@ cdef extern from *:
         return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     }
     static inline uint32_t prim_seed(uint64_t salt, uint64_t position) {
-        uint64_t mixed = salt ^ (position * 0x9E3779B97F4A7C15u);
+        uint64_t mixed = salt ^ position;
         return (uint32_t)(mixed ^ (mixed >> 32));
     }
     static inline int prim_trylock(void *at) {
@@ -89,21 +89,14 @@ cdef class Mutex:
     cdef unsigned char *_at
     cdef uint64_t _index
 
-    cdef inline int acquire(self, uint64_t timeout_ns) except -1:
+    cdef inline int try_acquire(self) noexcept:
         # The whole common case: one call into libc, no system call.
-        cdef int rc = prim_trylock(self._at)
-        if rc == 0:
-            return 0
-        return self._acquire_slowly(rc, timeout_ns)
+        return prim_trylock(self._at)
 
     cdef inline int release(self) noexcept:
         return prim_unlock(self._at)
 
-    cdef int _acquire_slowly(self, int rc, uint64_t timeout_ns) except -1
-    cdef inline bint is_mine(self) except -1:
-        # Nothing that can run Python runs while compiled code holds the lock, so the only
-        # way to come here as the holder is a bug; the word is checked all the same.
-        return prim_load(self._at) != 0 and self._is_mine_slowly()
-    cdef bint _is_mine_slowly(self) except -1
+    cpdef int acquire(self, int refusal, uint64_t timeout_ns) except -1
+    cpdef bint is_mine(self) except -1
     cpdef int holder(self) except -1
     cpdef int initialise(self) except -1

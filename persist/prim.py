@@ -14,7 +14,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import crc32c as _hardware
 
@@ -26,10 +26,9 @@ COMPILED = False
 ACQUIRED, OWNER_DIED, TIMED_OUT, REENTERED, BROKEN = range(5)
 
 _EBUSY, _EDEADLK, _ETIMEDOUT, _EOWNERDEAD = 16, 35, 110, 130
-_TID_MASK = 0x3FFFFFFF  # of the futex word of a robust mutex: Linux's own layout
+TID_MASK = 0x3FFFFFFF  # of the futex word of a robust mutex: Linux's own layout
 _SLICE_NS = 100_000_000
 _CLOCK_MONOTONIC = 1
-_U64 = 0xFFFFFFFFFFFFFFFF
 
 # PyDLL keeps the GIL over calls that cannot block; CDLL gives it up while waiting.
 _quick = ctypes.PyDLL(None)
@@ -54,16 +53,29 @@ def crc32c(data: Buffer, value: int = 0) -> int:
 
 
 def seed(salt: int, position: int) -> int:
-    """Where the checksum of a record starts: another salt or position never validates it."""
-    mixed = salt ^ ((position * 0x9E3779B97F4A7C15) & _U64)
+    """Where the checksum of a record starts: its salt and position, folded to 32 bits.
+
+    A checksum that starts elsewhere ends elsewhere, so bytes of another log or of an earlier
+    lap never validate. (Two positions fold alike only if they are 2**44 bytes apart or more.)
+    """
+    mixed = salt ^ position
     return (mixed ^ (mixed >> 32)) & 0xFFFFFFFF
+
+
+def _getter(words: memoryview) -> Callable[[int], int]:
+    """words[index] as one C call: faster than the memoryview's own bound slot."""
+    return cast(Callable[[int], int], functools.partial(operator.getitem, words))
+
+
+def _setter(words: memoryview) -> Callable[[int, int], None]:
+    return functools.partial(operator.setitem, words)
 
 
 class Memory:
     """A buffer shared between processes, reached word by word and checked at its ends.
 
     `load(index)` and `store(index, value)` move one 64-bit word at byte `8 * index`; here
-    they are the bound slots of a memoryview, so that no Python frame comes between. Setting
+    they are C callables over a memoryview, so that no Python frame comes between. Setting
     `trace` to a list records every store, for tests that replay a crash after the n-th.
     """
 
@@ -75,8 +87,8 @@ class Memory:
         self.size = len(self._bytes)
         self._words = self._bytes[: self.size // 8 * 8].cast("Q")
         self._trace: list[Any] | None = None
-        self.load = self._words.__getitem__
-        self.store = self._words.__setitem__
+        self.load = _getter(self._words)
+        self.store = _setter(self._words)
 
     @property
     def trace(self) -> list[Any] | None:
@@ -86,7 +98,7 @@ class Memory:
     @trace.setter
     def trace(self, trace: list[Any] | None) -> None:
         self._trace = trace
-        self.store = self._words.__setitem__ if trace is None else self._store_traced
+        self.store = _setter(self._words) if trace is None else self._store_traced
 
     def _store_traced(self, index: int, value: int) -> None:
         assert self._trace is not None
@@ -97,12 +109,12 @@ class Memory:
         """Make every further access fail: this object was inherited by a forked child."""
         self.size = 0
         self._bytes = self._bytes[:0]
-        self.load = self._words[:0].__getitem__
-        self.store = self._words[:0].__setitem__
+        self.load = _getter(self._words[:0])
+        self.store = _setter(self._words[:0])
 
     def copy_in(self, at: int, data: Buffer) -> None:
         """Copy data to byte `at`."""
-        source = memoryview(data).cast("B")
+        source = data if type(data) is bytes else memoryview(data).cast("B")
         if at > self.size or len(source) > self.size - at:
             self._outside(at, len(source))
         if self._trace is not None:
@@ -150,15 +162,18 @@ class _Until(ctypes.Structure):
 class Mutex:
     """A robust, process-shared, error-checking mutex at a word of a Memory.
 
-    `acquire` answers ACQUIRED, OWNER_DIED (acquired; the last holder was killed),
-    TIMED_OUT, REENTERED (this thread already holds it) or BROKEN. `release` is one C
-    callable, to be called directly from a `finally` whose `try` began before `acquire`: a
-    signal handler that raises can come between two bytecodes, not inside it. It first makes
-    the mutex consistent, because a raising handler may strike between the moment the kernel
-    hands over a dead holder's lock and the moment this code learns of it, and unlocking it
-    then would make it unrecoverable for ever. A needless release fails harmlessly.
+    `try_acquire` is one C callable that answers 0, or what `acquire` needs to go on: to wait,
+    or to learn why it need not. `acquire` answers ACQUIRED, OWNER_DIED (acquired; the last
+    holder was killed), TIMED_OUT, REENTERED (this thread already holds it) or BROKEN.
+    `release` is one C callable, to be called directly from a `finally` whose `try` began
+    before `acquire`: a signal handler that raises can come between two bytecodes, not inside
+    it. It first makes the mutex consistent, because a raising handler may strike between the
+    moment the kernel hands over a dead holder's lock and the moment this code learns of it,
+    and unlocking it then would make it unrecoverable for ever. A needless release fails
+    harmlessly.
     """
 
+    try_acquire: Callable[[], int]
     release: Callable[[], object]
 
     def __init__(self, memory: Memory, index: int) -> None:
@@ -169,8 +184,11 @@ class Mutex:
         # Exporting the buffer keeps it mapped for as long as the mutex can be reached.
         self._bytes = (ctypes.c_char * MUTEX_BYTES).from_buffer(memory._bytes, index * 8)
         self._at = ctypes.c_void_p(ctypes.addressof(self._bytes))
+        self.try_acquire = functools.partial(_trylock, self._at)
         self.release = functools.partial(
-            max, (_consistent, _unlock), key=operator.methodcaller("__call__", self._at)
+            max,
+            (functools.partial(_consistent, self._at), functools.partial(_unlock, self._at)),
+            key=operator.call,
         )
 
     def initialise(self) -> int:
@@ -187,14 +205,9 @@ class Mutex:
             _quick.pthread_mutexattr_destroy(kind)
         return rc
 
-    def acquire(self, timeout_ns: int) -> int:
-        """Take the lock, waiting at most timeout_ns."""
-        rc = _trylock(self._at)
-        if rc == 0:
-            return ACQUIRED
-        return self._acquire_slowly(rc, timeout_ns)
-
-    def _acquire_slowly(self, rc: int, timeout_ns: int) -> int:
+    def acquire(self, refusal: int, timeout_ns: int) -> int:
+        """Go on after `try_acquire` answered `refusal`, waiting at most timeout_ns."""
+        rc = refusal
         deadline = monotonic_ns() + timeout_ns
         while rc in (_EBUSY, _ETIMEDOUT):
             now = monotonic_ns()
@@ -211,9 +224,9 @@ class Mutex:
 
     def is_mine(self) -> bool:
         """Whether this thread holds it: asked before the `try`, never inside."""
-        holder = self._memory.load(self._index) & _TID_MASK
+        holder = self._memory.load(self._index) & TID_MASK
         return holder != 0 and holder == thread_id()
 
     def holder(self) -> int:
         """The thread id of the holder; 0 when free."""
-        return self._memory.load(self._index) & _TID_MASK
+        return self._memory.load(self._index) & TID_MASK

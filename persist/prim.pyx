@@ -100,6 +100,7 @@ cdef extern from *:
 COMPILED = True
 Buffer = object
 MUTEX_BYTES = sizeof_mutex
+TID_MASK = 0x3FFFFFFF
 ACQUIRED, OWNER_DIED, TIMED_OUT, REENTERED, BROKEN = range(5)
 
 cdef enum:
@@ -255,7 +256,8 @@ cdef class Mutex:
     cpdef int initialise(self) except -1:
         return prim_mutex_initialise(self._at)
 
-    cdef int _acquire_slowly(self, int rc, uint64_t timeout_ns) except -1:
+    cpdef int acquire(self, int refusal, uint64_t timeout_ns) except -1:
+        cdef int rc = refusal
         cdef uint64_t waited = 0
         cdef uint64_t step
         cdef int n
@@ -288,7 +290,7 @@ cdef class Mutex:
             return _REENTERED
         return _BROKEN
 
-    cdef bint _is_mine_slowly(self) except -1:
+    cpdef bint is_mine(self) except -1:
         return (prim_load(self._at) & _TID_MASK) == <uint64_t>prim_gettid()
 
     cpdef int holder(self) except -1:

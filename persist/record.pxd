@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from persist.prim cimport Memory, crc32c, seed
 
-cdef uint64_t _HEADER_BYTES, _CRC_AT, _CRC_BYTES, _MAGIC, _VERSION, _PAD_MARK
+cdef uint64_t _HEADER_BYTES, _CRC_AT, _CRC_BYTES, _MAGIC, _VERSION, _PAD_MARK, _U32
 
 @cython.final
 cdef class Header:

@@ -15,6 +15,7 @@ _CRC_BYTES = _format.BODY_CRC_BYTES
 _MAGIC = _format.MAGIC
 _VERSION = _format.VERSION
 _PAD_MARK = _format.PAD_MARK
+_U32 = 0xFFFFFFFF  # a typed name: as a literal it is no C integer to Cython
 
 HEADER_BYTES = _HEADER_BYTES
 
@@ -78,9 +79,9 @@ def read_header(memory: Memory, at: int, limit: int, start: int, header: Header)
     last = memory.load(index + 4)
     fields_bytes = (sizes >> 16) & 0xFFFF
     body_bytes = sizes >> 32
-    if (word & 0xFFFFFFFF) != _MAGIC:
+    if (word & _U32) != _MAGIC:
         raise CorruptRecord(f"no record starts at byte {at}")
-    if at + record_bytes(fields_bytes, body_bytes) > limit:
+    if at + ((_HEADER_BYTES + fields_bytes + body_bytes + _CRC_BYTES + 7) & ~7) > limit:
         raise CorruptRecord(f"the record at byte {at} claims to end behind byte {limit}")
     check = memory.crc(at, _CRC_AT, start)
     if fields_bytes:
@@ -94,7 +95,7 @@ def read_header(memory: Memory, at: int, limit: int, start: int, header: Header)
     header.lane = sizes & 0xFFFF
     header.fields_bytes = fields_bytes
     header.body_bytes = body_bytes
-    header.raw_bytes = last & 0xFFFFFFFF
+    header.raw_bytes = last & _U32
     header.seq = memory.load(index + 2)
     header.timestamp = memory.load(index + 3)
 

@@ -12,6 +12,7 @@ from shmq.message cimport Holder, Message
 
 cdef uint64_t _CURSOR, _FINISHED, _DELETED, _SWEEP_AT, _ITEM_SLEEPS, _SPACE_WAKES
 cdef uint64_t _PUBLISHED, _ITEM_WAKES, _SPACE_SLEEPS, _SPACE_WANTED, _SALT
+cdef uint64_t _ROW_WORDS, _ROW_SEQ, _ROW_POSITION, _ROW_SIZE, _ROW_DELIVERIES
 cdef uint64_t _NACK, _REJECT, _RETURN, _HEADER_BYTES, _SECOND, _SWEEP_NS, _IDLE_NS, _SPINS, _CHUNK
 
 # Not final: Cython 3 refuses overridden methods in a final class written as plain Python.
@@ -24,7 +25,7 @@ cdef class Group(Holder):
     cdef Clock _clock
     cdef object _items, _space, _dead, _bury, _revive, _backoff
     cdef list _scratches, _tickets
-    cdef uint64_t _ring_at, _ring_bytes, _salt, _visibility, _max_deliveries
+    cdef uint64_t _rows_at, _ring_at, _ring_bytes, _salt, _visibility, _max_deliveries
     cdef public uint64_t owner
     cdef public int state
 
@@ -36,8 +37,10 @@ cdef class Group(Holder):
     cdef Scratch _scratch(self)
     @cython.locals(memory=Memory, is_sweeping=bint, count=int)
     cdef int _take(self, Scratch scratch, uint64_t limit, uint64_t now) except -1
-    @cython.locals(queue_memory=Memory, header=Header, position=uint64_t, place=uint64_t,
-                   message=Message)
+    @cython.locals(memory=Memory, queue_memory=Memory, header=Header, at=uint64_t,
+                   row=uint64_t, tag=uint64_t,
+                   seq=uint64_t, position=uint64_t, size=uint64_t, deliveries=uint64_t,
+                   place=uint64_t, message=Message)
     cdef Message _message(self, Scratch scratch, uint64_t n)
     @cython.locals(seen=uint64_t)
     cdef list _get_many_slowly(self, limit, timeout)

@@ -41,6 +41,11 @@ _SPACE_SLEEPS = _layout.word(_layout.QUEUE, "space_sleeps")
 _SPACE_WANTED = _layout.word(_layout.QUEUE, "space_wanted")
 _SALT = _layout.word(_layout.QUEUE, "salt")
 _ROW_BYTES = _layout.ROW.itemsize
+_ROW_WORDS = _layout.words(_layout.ROW)
+_ROW_SEQ = _layout.word(_layout.ROW, "seq")
+_ROW_POSITION = _layout.word(_layout.ROW, "position")
+_ROW_SIZE = _layout.word(_layout.ROW, "bytes")
+_ROW_DELIVERIES = _layout.word(_layout.ROW, "deliveries")
 _COUNTS = {
     name: _layout.word(_layout.GROUP, name)
     for name in (
@@ -82,7 +87,8 @@ class Group(Holder):
         self._dead = dead
         self._bury = bury
         self._revive = revive
-        self._scratches: list[Scratch] = []
+        # Some in stock: a list that never runs empty is never reallocated.
+        self._scratches: list[Scratch] = [Scratch(), Scratch(), Scratch()]
         self._tickets: list[int] = []
         self.owner = 0
         self.state = FORKED
@@ -116,6 +122,7 @@ class Group(Holder):
             self._max_deliveries,
         )
         self.guard.rebuild = self.leases.rebuild
+        self._rows_at = plan.rows_at >> 3
         self._ring_at = queue_plan.ring_at
         self._ring_bytes = queue_plan.ring_bytes
         self._salt = self._queue_memory.load(_SALT)
@@ -176,9 +183,9 @@ class Group(Holder):
         self.guard.check()
         try:
             self.guard.enter()
-            if memory.load(_DELETED):
-                self._gone()
             if now >= memory.load(_SWEEP_AT):
+                if memory.load(_DELETED):
+                    self._gone()
                 memory.store(_SWEEP_AT, now + _SWEEP_NS)
                 is_sweeping = True
             count = self.leases.take(scratch, limit, now + self._visibility, self.owner)
@@ -192,34 +199,38 @@ class Group(Holder):
 
     def _message(self, scratch: Scratch, n: int) -> Message | None:
         """The n-th message of the scratch as an object; None if its lease was lost already."""
+        memory = self._memory
         queue_memory = self._queue_memory
         header = scratch.header
-        scratch.recall(n)
-        position = scratch.position
+        row = scratch.memory.load(2 * n)
+        tag = scratch.memory.load(2 * n + 1)
+        at = self._rows_at + row * _ROW_WORDS
+        seq = memory.load(at + _ROW_SEQ)
+        position = memory.load(at + _ROW_POSITION)
+        size = memory.load(at + _ROW_SIZE)
+        deliveries = memory.load(at + _ROW_DELIVERIES)
         place = self._ring_at + position % self._ring_bytes
         try:
-            read_header(
-                queue_memory, place, place + scratch.size, seed(self._salt, position), header
-            )
-            if header.seq != scratch.seq:
-                raise CorruptRecord(f"message {scratch.seq} has the record of {header.seq}")
+            read_header(queue_memory, place, place + size, seed(self._salt, position), header)
+            if header.seq != seq:
+                raise CorruptRecord(f"message {seq} has the record of {header.seq}")
         except CorruptRecord:
-            if not self.leases.holds(scratch.row, scratch.tag):
+            if memory.load(at) != tag:
                 return None
             raise
         body = queue_memory.copy_out(place + _HEADER_BYTES + header.fields_bytes, header.body_bytes)
         # The bytes were ours for as long as the lease was: if it is, they were.
-        if not self.leases.holds(scratch.row, scratch.tag):
+        if memory.load(at) != tag:
             return None
         message = Message.__new__(Message)
         message._holder = self
-        message._row = scratch.row
-        message._tag = scratch.tag
+        message._row = row
+        message._tag = tag
         message._is_settled = False
-        message.seq = scratch.seq
+        message.seq = seq
         message.body = body
         message.timestamp = header.timestamp
-        message.deliveries = scratch.deliveries
+        message.deliveries = deliveries
         return message
 
     def _get_many_slowly(self, limit: int, timeout: float | None) -> list[Message]:
@@ -275,7 +286,7 @@ class Group(Holder):
         if self.state:
             self.check_open()
         scratch = self._scratch()
-        scratch.choose(0, row, tag)
+        scratch.keep(0, row, tag)
         self.guard.check()
         try:
             self.guard.enter()
@@ -312,7 +323,7 @@ class Group(Holder):
         end = min(start + _CHUNK, len(batch))
         for n in range(start, end):
             message = batch[n]
-            scratch.choose(n - start, message._row, message._tag)
+            scratch.keep(n - start, message._row, message._tag)
         self.guard.check()
         try:
             self.guard.enter()
@@ -520,7 +531,9 @@ class Group(Holder):
         self.guard.check()
         try:
             self.guard.enter()
+            # Looked at whenever a sweep is due, which it is thereby at once.
             self._memory.store(_DELETED, 1)
+            self._memory.store(_SWEEP_AT, 0)
         finally:
             self._mutex.release()
 

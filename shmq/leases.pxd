@@ -12,22 +12,14 @@ cdef uint64_t _CURSOR, _FREE_HEAD, _ROWS_USED, _READY_HEAD, _READY_TAIL, _FINISH
 cdef uint64_t _REDELIVERED, _DEAD_COUNT, _OP_NEXT, _ROW_WORDS
 cdef uint64_t _SEQ, _POSITION, _BYTES, _DUE, _DELIVERIES, _OWNER, _NEXT
 cdef uint64_t _FREE, _LEASED, _WAITING, _READY, _DEAD, _ACK, _REJECT, _RETURN, _CHUNK
-cdef uint64_t _TAKEN_WORDS, _T_ROW, _T_TAG, _T_SEQ, _T_POSITION, _T_BYTES, _T_DELIVERIES
 
 @cython.final
 cdef class Scratch:
     cdef readonly Memory memory
     cdef readonly Header header
-    cdef public uint64_t row, tag, seq, position, size, deliveries, stale
+    cdef public uint64_t stale
 
-    @cython.locals(memory=Memory, at=uint64_t)
-    cdef int keep(
-        self, uint64_t n, uint64_t row, uint64_t tag, uint64_t seq, uint64_t position,
-        uint64_t size, uint64_t deliveries,
-    ) except -1
-    cdef int choose(self, uint64_t n, uint64_t row, uint64_t tag) except -1
-    @cython.locals(memory=Memory, at=uint64_t)
-    cdef int recall(self, uint64_t n) except -1
+    cdef int keep(self, uint64_t n, uint64_t row, uint64_t tag) except -1
 
 @cython.final
 cdef class Leases:
@@ -60,8 +52,8 @@ cdef class Leases:
     cdef int _store_ready(self, uint64_t row, uint64_t at, uint64_t tag) except -1
     @cython.locals(memory=Memory, undo=Undo, at=uint64_t)
     cdef bint extend(self, uint64_t row, uint64_t tag, uint64_t due) except -1
-    cdef bint holds(self, uint64_t row, uint64_t tag) except -1
     cdef uint64_t deliveries(self, uint64_t row) except? 0xA5A5A5A5A5A5A5A5
     @cython.locals(used=uint64_t)
     cdef int64_t snapshot(self, Memory scratch) except -1
-    cdef uint64_t _row(self, uint64_t row) except? 0xA5A5A5A5A5A5A5A5
+    cdef uint64_t row_at(self, uint64_t row) except? 0xA5A5A5A5A5A5A5A5
+    cdef _damaged(self, uint64_t row)

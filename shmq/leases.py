@@ -59,52 +59,23 @@ _COUNTED = {
     _layout.DIE: _layout.word(_layout.GROUP, "died"),
 }
 
-# Words of one row in a Scratch.
-_TAKEN_WORDS = 6
-_T_ROW, _T_TAG, _T_SEQ, _T_POSITION, _T_BYTES, _T_DELIVERIES = range(_TAKEN_WORDS)
-
 
 class Scratch:
     """What one call carries into or out of the lock: up to CHUNK rows, without allocating.
 
-    Private memory. Every call has its own while it runs, so neither another thread nor a
-    destructor that calls back can change it.
+    Private memory: the row and the tag of each. Every call has its own while it runs, so
+    neither another thread nor a destructor that calls back can change it.
     """
 
     def __init__(self) -> None:
-        self.memory = Memory(bytearray(8 * _TAKEN_WORDS * CHUNK))
+        self.memory = Memory(bytearray(16 * CHUNK))
         self.header = Header()
-        self.row = self.tag = self.seq = self.position = self.size = self.deliveries = 0
         self.stale = 0
 
-    def keep(
-        self, n: int, row: int, tag: int, seq: int, position: int, size: int, deliveries: int
-    ) -> None:
+    def keep(self, n: int, row: int, tag: int) -> None:
         """Write down the n-th row."""
-        memory = self.memory
-        at = _TAKEN_WORDS * n
-        memory.store(at + _T_ROW, row)
-        memory.store(at + _T_TAG, tag)
-        memory.store(at + _T_SEQ, seq)
-        memory.store(at + _T_POSITION, position)
-        memory.store(at + _T_BYTES, size)
-        memory.store(at + _T_DELIVERIES, deliveries)
-
-    def choose(self, n: int, row: int, tag: int) -> None:
-        """Name the n-th row that `finish` shall settle."""
-        self.memory.store(_TAKEN_WORDS * n + _T_ROW, row)
-        self.memory.store(_TAKEN_WORDS * n + _T_TAG, tag)
-
-    def recall(self, n: int) -> None:
-        """Read the n-th row back into the attributes."""
-        memory = self.memory
-        at = _TAKEN_WORDS * n
-        self.row = memory.load(at + _T_ROW)
-        self.tag = memory.load(at + _T_TAG)
-        self.seq = memory.load(at + _T_SEQ)
-        self.position = memory.load(at + _T_POSITION)
-        self.size = memory.load(at + _T_BYTES)
-        self.deliveries = memory.load(at + _T_DELIVERIES)
+        self.memory.store(2 * n, row)
+        self.memory.store(2 * n + 1, tag)
 
 
 class Leases:
@@ -139,7 +110,9 @@ class Leases:
             return count
         return self._take_new(scratch, limit, due, owner)
 
-    def _take_new(self, scratch: Scratch, limit: int, due: int, owner: int) -> int:
+    def _take_new(  # noqa: C901 (one loop, whole: a call per row would cost more than the row)
+        self, scratch: Scratch, limit: int, due: int, owner: int
+    ) -> int:
         memory = self._memory
         undo = self._undo
         lane = self._lane
@@ -149,18 +122,19 @@ class Leases:
         if limit > _CHUNK:
             limit = _CHUNK
         count = 0
-        undo.begin(0, 0)
         while count < limit and lane.look(cursor + count):
             if free:
                 row = free - 1
-                at = self._row(row)
-                free = memory.load(at + _NEXT)
             elif used < self._rows:
                 row = used
-                at = self._row(row)
                 used += 1
             else:
                 break  # every row is taken: the rest waits until some are settled
+            if row >= self._rows:
+                self._damaged(row)
+            at = self._rows_at + row * _ROW_WORDS
+            if free:
+                free = memory.load(at + _NEXT)
             tag = memory.load(at)
             if (tag & 0xFF) != _FREE:
                 raise DamagedLog(f"row {row} is on the free list with tag {tag:#x}")
@@ -171,20 +145,19 @@ class Leases:
             memory.store(at + _DUE, due)
             memory.store(at + _DELIVERIES, 1)
             memory.store(at + _OWNER, owner)
-            undo.note(at)
-            scratch.keep(count, row, tag, lane.seq, lane.position, lane.size, 1)
+            if count:
+                undo.note(at)
+            else:
+                undo.begin(_CURSOR, _FREE_HEAD, _ROWS_USED, at)
+            scratch.keep(count, row, tag)
             count += 1
         if count == 0:
             return 0
-        undo.note(_CURSOR)
-        undo.note(_FREE_HEAD)
-        undo.note(_ROWS_USED)
         undo.arm()
         taken = scratch.memory
         for n in range(count):
-            at = _TAKEN_WORDS * n
-            row = taken.load(at + _T_ROW)
-            memory.store(self._rows_at + row * _ROW_WORDS, taken.load(at + _T_TAG))
+            row = taken.load(2 * n)
+            memory.store(self._rows_at + row * _ROW_WORDS, taken.load(2 * n + 1))
         memory.store(_FREE_HEAD, free)
         memory.store(_ROWS_USED, used)
         memory.store(_CURSOR, cursor + count)
@@ -197,18 +170,14 @@ class Leases:
         head = memory.load(_READY_HEAD)
         if head == 0:
             return False
-        at = self._row(head - 1)
+        at = self.row_at(head - 1)
         tag = memory.load(at)
         if (tag & 0xFF) != _READY:
             raise DamagedLog(f"row {head - 1} is on the ready list with tag {tag:#x}")
         following = memory.load(at + _NEXT)
         deliveries = memory.load(at + _DELIVERIES) + 1
         tag = (((tag >> 8) + 1) << 8) | _LEASED
-        undo.begin(0, 0)
-        undo.note(_READY_HEAD)
-        undo.note(_READY_TAIL)
-        undo.note(_REDELIVERED)
-        undo.note(at)
+        undo.begin(_READY_HEAD, _READY_TAIL, _REDELIVERED, at)
         undo.note(at + _DUE)
         undo.note(at + _DELIVERIES)
         undo.note(at + _OWNER)
@@ -222,10 +191,7 @@ class Leases:
         memory.store(at + _OWNER, owner)
         memory.store(at, tag)
         undo.commit()
-        scratch.keep(
-            n, head - 1, tag, memory.load(at + _SEQ), memory.load(at + _POSITION),
-            memory.load(at + _BYTES), deliveries,
-        )  # fmt: skip
+        scratch.keep(n, head - 1, tag)
         return True
 
     # Settling
@@ -236,19 +202,21 @@ class Leases:
         undo = self._undo
         taken = scratch.memory
         scratch.stale = 0
-        undo.begin(0, 0)
-        undo.note(_FREE_HEAD)
-        undo.note(_FINISHED)
-        undo.note(_OP_NEXT)
         for n in range(count):
-            undo.note(self._row(taken.load(_TAKEN_WORDS * n + _T_ROW)))
+            row = taken.load(2 * n)
+            if row >= self._rows:
+                self._damaged(row)
+            if n:
+                undo.note(self._rows_at + row * _ROW_WORDS)
+            else:
+                undo.begin(_FREE_HEAD, _FINISHED, _OP_NEXT, self._rows_at + row * _ROW_WORDS)
         undo.arm()
         free = memory.load(_FREE_HEAD)
         number = memory.load(_OP_NEXT)
         finished = 0
         for n in range(count):
-            row = taken.load(_TAKEN_WORDS * n + _T_ROW)
-            tag = taken.load(_TAKEN_WORDS * n + _T_TAG)
+            row = taken.load(2 * n)
+            tag = taken.load(2 * n + 1)
             at = self._rows_at + row * _ROW_WORDS
             # Compared only now, so that a receipt named twice settles once.
             if memory.load(at) != tag:
@@ -273,18 +241,14 @@ class Leases:
         """
         memory = self._memory
         undo = self._undo
-        at = self._row(row)
+        at = self.row_at(row)
         if memory.load(at) != tag or (tag & 0xFF) != _LEASED:
             return False
         deliveries = memory.load(at + _DELIVERIES)
         number = memory.load(_OP_NEXT)
         self._ops.place(number, kind, memory.load(at + _SEQ), deliveries)
         counted = _COUNTED.get(kind, 0)
-        undo.begin(0, 0)
-        undo.note(at)
-        undo.note(_OP_NEXT)
-        if counted:
-            undo.note(counted)
+        undo.begin(at, _OP_NEXT, counted, 0)
         if kind == _REJECT or (kind != _RETURN and deliveries >= self._max_deliveries):
             undo.note(_DEAD_COUNT)
             undo.arm()
@@ -308,11 +272,10 @@ class Leases:
     def ready(self, row: int, tag: int) -> bool:
         """Make a waiting row ready; False if it is not waiting any more."""
         undo = self._undo
-        at = self._row(row)
+        at = self.row_at(row)
         if self._memory.load(at) != tag or (tag & 0xFF) != _WAITING:
             return False
-        undo.begin(0, 0)
-        undo.note(at)
+        undo.begin(at, 0, 0, 0)
         self._note_ready(at)
         undo.arm()
         self._store_ready(row, at, tag)
@@ -325,14 +288,14 @@ class Leases:
         self._undo.note(_READY_TAIL)
         self._undo.note(at + _NEXT)
         if last:
-            self._undo.note(self._row(last - 1) + _NEXT)
+            self._undo.note(self.row_at(last - 1) + _NEXT)
 
     def _store_ready(self, row: int, at: int, tag: int) -> None:
         memory = self._memory
         last = memory.load(_READY_TAIL)
         memory.store(at + _NEXT, 0)
         if last:
-            memory.store(self._row(last - 1) + _NEXT, row + 1)
+            memory.store(self.row_at(last - 1) + _NEXT, row + 1)
         else:
             memory.store(_READY_HEAD, row + 1)
         memory.store(_READY_TAIL, row + 1)
@@ -341,12 +304,11 @@ class Leases:
     def extend(self, row: int, tag: int, due: int) -> bool:
         """Move the end of a lease; False if it was lost."""
         memory = self._memory
-        at = self._row(row)
+        at = self.row_at(row)
         if memory.load(at) != tag:
             return False
         undo = self._undo
-        undo.begin(0, 0)
-        undo.note(at + _DUE)
+        undo.begin(at + _DUE, 0, 0, 0)
         undo.arm()
         memory.store(at + _DUE, due)
         undo.commit()
@@ -354,13 +316,9 @@ class Leases:
 
     # Looking
 
-    def holds(self, row: int, tag: int) -> bool:
-        """Whether a lease is still the one the tag names; needs no lock."""
-        return self._memory.load(self._row(row)) == tag
-
     def deliveries(self, row: int) -> int:
-        """How often the message of a row has been delivered; needs no lock."""
-        return self._memory.load(self._row(row) + _DELIVERIES)
+        """How often the message of a row has been delivered; a look without the lock."""
+        return self._memory.load(self.row_at(row) + _DELIVERIES)
 
     def snapshot(self, scratch: Memory) -> int:
         """Copy the rows ever used, if scratch is large enough; how many there are."""
@@ -438,8 +396,11 @@ class Leases:
         memory.store(_READY_TAIL, ready_tail)
         memory.store(_DEAD_COUNT, dead)
 
-    def _row(self, row: int) -> int:
+    def row_at(self, row: int) -> int:
         """The word where a row starts; rows come from shared memory, so they are checked."""
         if row >= self._rows:
-            raise DamagedLog(f"row {row} of {self._rows}")
+            self._damaged(row)
         return self._rows_at + row * _ROW_WORDS
+
+    def _damaged(self, row: int) -> None:
+        raise DamagedLog(f"row {row} of {self._rows}")

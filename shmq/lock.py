@@ -22,14 +22,24 @@ undo.py. A live holder is never robbed: after LOCK_TIMEOUT the error names it.
 
 from collections.abc import Callable
 
-from persist.prim import BROKEN, OWNER_DIED, REENTERED, TIMED_OUT, Memory, Mutex
+from persist.prim import (
+    ACQUIRED,
+    BROKEN,
+    OWNER_DIED,
+    REENTERED,
+    TID_MASK,
+    TIMED_OUT,
+    Memory,
+    Mutex,
+)
 from shmq.errors import LayoutMismatch, QueueBusy, ReentrantCall
 from shmq.undo import DamagedLog, Undo
 
 LOCK_TIMEOUT = 10.0  # s; far beyond any section, short of a user's patience
 
 _TIMEOUT_NS = int(LOCK_TIMEOUT * 1e9)
-_OWNER_DIED = OWNER_DIED
+_TID_MASK = TID_MASK
+_ACQUIRED, _OWNER_DIED = ACQUIRED, OWNER_DIED
 
 
 class Guard:
@@ -39,12 +49,14 @@ class Guard:
         self.memory = memory
         self.mutex = Mutex(memory, mutex_at)
         self.undo = Undo(memory, undo_at)
+        self._mutex_at = mutex_at
+        self._undo_at = undo_at
         self.rebuild: Callable[[], None] | None = None
         self.deaths = 0
 
     def check(self) -> None:
         """ReentrantCall if this very thread is inside the section already."""
-        if self.mutex.is_mine():
+        if self.memory.load(self._mutex_at) & _TID_MASK and self.mutex.is_mine():
             raise ReentrantCall(
                 "called from a signal handler or destructor that interrupted another call on "
                 "the same queue; set a flag there and call from ordinary code"
@@ -52,10 +64,10 @@ class Guard:
 
     def enter(self) -> None:
         """Take the lock and leave the state whole; the caller's `finally` releases it."""
-        answer = self.mutex.acquire(_TIMEOUT_NS)
-        if answer:
-            self._explain(answer)
-        if self.undo.is_armed():
+        refusal = self.mutex.try_acquire()
+        if refusal:
+            self._explain(self.mutex.acquire(refusal, _TIMEOUT_NS))
+        if self.memory.load(self._undo_at):
             self._recover()
 
     def leave(self) -> None:
@@ -72,6 +84,8 @@ class Guard:
             self.undo.forget()
 
     def _explain(self, answer: int) -> None:
+        if answer == _ACQUIRED:
+            return
         if answer == _OWNER_DIED:
             self.deaths += 1
             return

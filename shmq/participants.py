@@ -61,8 +61,7 @@ class Participants:
                 incarnation = (tag >> 8) + 1
                 memory.store(at + _PID, pid)
                 memory.store(at + _STARTED, started)
-                undo.begin(0, 0)
-                undo.note(at)
+                undo.begin(at, 0, 0, 0)
                 undo.arm()
                 memory.store(at, (incarnation << 8) | _ACTIVE)
                 undo.commit()
@@ -76,8 +75,7 @@ class Participants:
         at = self._at + (owner & 0xFFFF) % _COUNT * _WORDS
         if memory.load(at) != ((owner >> 16) << 8) | _ACTIVE:
             return
-        undo.begin(0, 0)
-        undo.note(at)
+        undo.begin(at, 0, 0, 0)
         undo.arm()
         memory.store(at, ((owner >> 16) << 8) | _FREE)
         undo.commit()

@@ -104,9 +104,8 @@ class Ring:
         ordinal = memory.load(_LANE_NEXT)
         self._write(position, body, body_bytes, 0, seq, timestamp)
         self._lane.place(ordinal, seq, position, size, timestamp)
-        undo.begin(_PUBLISHED, seq + 1)
-        undo.note(_TAIL)
-        undo.note(_LANE_NEXT)
+        undo.begin(_TAIL, _LANE_NEXT, 0, 0)
+        undo.commit_by(_PUBLISHED, seq + 1)
         undo.arm()
         memory.store(_TAIL, position + size)
         memory.store(_LANE_NEXT, ordinal + 1)
@@ -132,9 +131,8 @@ class Ring:
             position += size
             seq += 1
             ordinal += 1
-        undo.begin(_PUBLISHED, seq)
-        undo.note(_TAIL)
-        undo.note(_LANE_NEXT)
+        undo.begin(_TAIL, _LANE_NEXT, 0, 0)
+        undo.commit_by(_PUBLISHED, seq)
         undo.arm()
         memory.store(_TAIL, position)
         memory.store(_LANE_NEXT, ordinal)
@@ -171,9 +169,7 @@ class Ring:
         memory.store(at + _SLOT_OWNER, owner)
         memory.store(at + _SLOT_POSITION, position)
         memory.store(at + _SLOT_BYTES, size)
-        undo.begin(0, 0)
-        undo.note(at)
-        undo.note(_TAIL)
+        undo.begin(at, _TAIL, 0, 0)
         undo.arm()
         memory.store(at, tag)
         memory.store(_TAIL, position + size)
@@ -224,10 +220,8 @@ class Ring:
         )  # fmt: skip
         entry_size = size if is_last else size | _OUT_OF_ORDER
         self._lane.place(ordinal, seq, position, entry_size, timestamp)
-        undo.begin(_PUBLISHED, seq + 1)
-        undo.note(_LANE_NEXT)
-        undo.note(at)
-        undo.note(at + _SLOT_ORDINAL)
+        undo.begin(_LANE_NEXT, at, at + _SLOT_ORDINAL, 0)
+        undo.commit_by(_PUBLISHED, seq + 1)
         undo.arm()
         memory.store(_LANE_NEXT, ordinal + 1)
         memory.store(at + _SLOT_ORDINAL, ordinal)
@@ -243,8 +237,7 @@ class Ring:
         if memory.load(at) != tag:
             return
         undo = self._undo
-        undo.begin(0, 0)
-        undo.note(at)
+        undo.begin(at, 0, 0, 0)
         undo.arm()
         memory.store(at, (tag & ~0xFF) | _FREE)
         undo.commit()

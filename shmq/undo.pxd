@@ -11,13 +11,16 @@ cdef class Undo:
     cdef Memory _memory
     cdef uint64_t _at, _noted
 
+    @cython.locals(memory=Memory, at=uint64_t)
+    cdef int begin(
+        self, uint64_t first, uint64_t second, uint64_t third, uint64_t fourth
+    ) except -1
     @cython.locals(memory=Memory)
-    cdef int begin(self, uint64_t commit_index, uint64_t commit_value) except -1
+    cdef int commit_by(self, uint64_t index, uint64_t value) except -1
     @cython.locals(memory=Memory, noted=uint64_t, entry=uint64_t)
     cdef int note(self, uint64_t index) except -1
     cdef int arm(self) except -1
     cdef int commit(self) except -1
-    cdef bint is_armed(self) except -1
     @cython.locals(memory=Memory, at=uint64_t, count=uint64_t, commit_index=uint64_t,
                    lowest=uint64_t, highest=uint64_t, entry=uint64_t, index=uint64_t)
     cdef roll_back(self)

@@ -1,8 +1,8 @@
 # cython: annotation_typing=False
 """The undo log of one segment: all of a transaction's stores, or none.
 
-    begin(...)          forget the last transaction
-    note(index) ...     log the old value of every control word that will change
+    begin(...)          forget the last transaction, note the words that always change
+    note(index) ...     log the old value of every other control word that will change
     arm()               one store; from here on a death rolls back
     memory.store(...)   the changes
     commit()            one store; from here on they stand
@@ -45,12 +45,37 @@ class Undo:
         self._at = at
         self._noted = 0
 
-    def begin(self, commit_index: int, commit_value: int) -> None:
-        """Start a transaction that storing commit_value at commit_index commits (0: none)."""
+    def begin(self, first: int, second: int, third: int, fourth: int) -> None:
+        """Start a transaction by noting one to four words; 0 stands for none.
+
+        The same as a note() each; together, because every operation needs them.
+        """
         memory = self._memory
-        self._noted = 0
-        memory.store(self._at + _COMMIT_INDEX, commit_index)
-        memory.store(self._at + _COMMIT_VALUE, commit_value)
+        at = self._at
+        if memory.load(at + _COMMIT_INDEX):
+            memory.store(at + _COMMIT_INDEX, 0)
+        at += _ENTRIES
+        memory.store(at, first)
+        memory.store(at + 1, memory.load(first))
+        self._noted = 1
+        if second:
+            memory.store(at + 2, second)
+            memory.store(at + 3, memory.load(second))
+            self._noted = 2
+        if third:
+            memory.store(at + 4, third)
+            memory.store(at + 5, memory.load(third))
+            self._noted = 3
+        if fourth:
+            memory.store(at + 6, fourth)
+            memory.store(at + 7, memory.load(fourth))
+            self._noted = 4
+
+    def commit_by(self, index: int, value: int) -> None:
+        """Let storing `value` at word `index` commit the transaction; before arm()."""
+        memory = self._memory
+        memory.store(self._at + _COMMIT_VALUE, value)
+        memory.store(self._at + _COMMIT_INDEX, index)
 
     def note(self, index: int) -> None:
         """Log the present value of a word, before arm()."""
@@ -70,10 +95,6 @@ class Undo:
     def commit(self) -> None:
         """From here on the stores stand."""
         self._memory.store(self._at, 0)
-
-    def is_armed(self) -> bool:
-        """Whether the last holder left something unfinished."""
-        return self._memory.load(self._at) != 0
 
     def roll_back(self) -> None:
         """Undo, or confirm, what the last holder left; DamagedLog if the log makes no sense."""

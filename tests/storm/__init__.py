@@ -1,0 +1,1 @@
+"""Storms: many processes, killed, stopped and interrupted at random, with full accounting."""
