@@ -34,7 +34,7 @@ bench: .venv/installed .venv-plain/installed  ## measure against the rivals, sid
 	.venv/bin/python -m bench
 
 docs: .venv/installed  ## print the layout tables into docs/formats.md
-	.venv/bin/python -m docs.formats
+	.venv/bin/python docs/print_formats.py
 
 clean:  ## remove the environments and everything built
 	rm -rf .venv .venv-plain build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -89,6 +89,8 @@ def table(dtype: np.dtype[Any]) -> str:
     rows = ["| offset | bytes | type | field |", "| --: | --: | --- | --- |"]
     for name in dtype.names:
         kind, offset = dtype.fields[name][:2]
-        shown = kind.str if kind.subdtype is None else f"{kind.shape[0]} × {kind.base.str}"
+        shown = kind.base.str.lstrip("|")
+        if kind.subdtype is not None:
+            shown = f"{kind.shape[0]} × {shown}"
         rows.append(f"| {offset} | {kind.itemsize} | `{shown}` | `{name}` |")
     return "\n".join(rows)

@@ -11,6 +11,7 @@ import pytest
 from persist import prim
 
 DEADLINE = float(os.environ.get("SHMQ_TEST_DEADLINE", "120"))  # s for one test not marked long
+PREFIX = f"test-{os.getpid()}-"
 _numbers = itertools.count()
 
 
@@ -25,13 +26,13 @@ def pytest_configure() -> None:
 @pytest.fixture(autouse=True)
 def _clean(request: pytest.FixtureRequest) -> Iterator[None]:
     """A deadline for each test; afterwards no process, segment or semaphore may be left."""
-    before = set(os.listdir("/dev/shm"))
     limit = 3600.0 if request.node.get_closest_marker("long") else DEADLINE
     faulthandler.dump_traceback_later(limit, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
     children = psutil.Process().children(recursive=True)
-    left = sorted(set(os.listdir("/dev/shm")) - before)
+    # By name, not by difference: another run on the same machine is none of our business.
+    left = sorted(file for file in os.listdir("/dev/shm") if PREFIX in file)
     for child in children:
         child.kill()
     for file in left:
@@ -42,5 +43,5 @@ def _clean(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def name() -> str:
-    """A queue name no other test uses."""
-    return f"test-{os.getpid()}-{next(_numbers)}"
+    """A queue name no other test uses; more are made by appending to it."""
+    return f"{PREFIX}{next(_numbers)}"
