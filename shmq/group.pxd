@@ -13,7 +13,7 @@ from shmq.message cimport Holder, Message
 cdef uint64_t _CURSOR, _FINISHED, _DELETED, _SWEEP_AT, _ITEM_SLEEPS, _SPACE_WAKES
 cdef uint64_t _PUBLISHED, _ITEM_WAKES, _SPACE_SLEEPS, _SPACE_WANTED, _SALT
 cdef uint64_t _ROW_WORDS, _ROW_SEQ, _ROW_POSITION, _ROW_SIZE, _ROW_DELIVERIES
-cdef uint64_t _NACK, _REJECT, _RETURN, _HEADER_BYTES, _SECOND, _SWEEP_NS, _IDLE_NS, _SPINS, _CHUNK
+cdef uint64_t _NACK, _REJECT, _DIE, _RETURN, _HEADER_BYTES, _SECOND, _SWEEP_NS, _IDLE_NS, _SPINS, _CHUNK
 
 # Not final: Cython 3 refuses overridden methods in a final class written as plain Python.
 cdef class Group(Holder):
@@ -23,7 +23,7 @@ cdef class Group(Holder):
     cdef readonly Leases leases
     cdef Lane _lane
     cdef Clock _clock
-    cdef object _items, _space, _dead, _bury, _revive, _backoff
+    cdef object _items, _space, _queue, _backoff
     cdef list _scratches, _tickets
     cdef uint64_t _rows_at, _ring_at, _ring_bytes, _salt, _visibility, _max_deliveries
     cdef public uint64_t owner

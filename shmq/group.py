@@ -6,7 +6,9 @@ most every SWEEP seconds, for leases that ran out and processes that died. Bodie
 outside the lock; a look at the row afterwards tells whether the lease lasted that long.
 """
 
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
@@ -53,7 +55,8 @@ _COUNTS = {
         "recoveries",
     )
 }  # fmt: skip
-_NACK, _REJECT, _RETURN = _layout.NACK, _layout.REJECT, _layout.RETURN
+_NACK, _REJECT = _layout.NACK, _layout.REJECT
+_DIE, _RETURN = _layout.DIE, _layout.RETURN
 _HEADER_BYTES = HEADER_BYTES
 _SECOND = SECOND
 _SWEEP_NS = int(SWEEP * SECOND)
@@ -65,6 +68,19 @@ _CHUNK = CHUNK
 OPEN, CLOSED, FORKED = range(3)
 
 
+class Upkeep(Protocol):
+    """What a group needs of its queue now and then."""
+
+    def dead_owners(self) -> list[int]:
+        """The owners whose process is gone."""
+
+    def bury(self, owners: list[int]) -> None:
+        """Free what dead owners had of the queue segment."""
+
+    def attach_again(self) -> None:
+        """Become usable in a forked child."""
+
+
 class Group(Holder):
     """What consumers of one process share: the group segment and the queue's records."""
 
@@ -74,9 +90,7 @@ class Group(Holder):
         clock: Clock,
         items: Bell,
         space: Bell,
-        dead: Callable[[], list[int]],
-        bury: Callable[[list[int]], None],
-        revive: Callable[[], None],
+        queue: Upkeep,
     ) -> None:
         self._max_deliveries = settings.max_deliveries
         self._visibility = int(settings.visibility * SECOND)
@@ -84,9 +98,8 @@ class Group(Holder):
         self._clock = clock
         self._items = items
         self._space = space
-        self._dead = dead
-        self._bury = bury
-        self._revive = revive
+        # Weak: a handle that is dropped goes at once, mapping and all, without the collector.
+        self._queue = weakref.proxy(queue)
         # Some in stock: a list that never runs empty is never reallocated.
         self._scratches: list[Scratch] = [Scratch(), Scratch(), Scratch()]
         self._tickets: list[int] = []
@@ -190,7 +203,7 @@ class Group(Holder):
                 is_sweeping = True
             count = self.leases.take(scratch, limit, now + self._visibility, self.owner)
         except DamagedLog:
-            self.leases.rebuild()
+            self.guard.mend()
         finally:
             self._mutex.release()
         if is_sweeping:
@@ -236,12 +249,12 @@ class Group(Holder):
     def _get_many_slowly(self, limit: int, timeout: float | None) -> list[Message]:
         deadline = None if timeout is None else self._clock.monotonic() + int(timeout * _SECOND)
         while True:
+            if self.state:
+                self.check_open()
             seen = self._queue_memory.load(_PUBLISHED)
             messages = self._try_get_many(limit)
             if messages:
                 return messages
-            if self.state:
-                self.check_open()
             now = self._clock.monotonic()
             if deadline is not None and now >= deadline:
                 raise QueueEmpty(f"no message within {timeout} s")
@@ -402,21 +415,25 @@ class Group(Holder):
 
     def sweep(self, now: int) -> None:
         """Return what ran out, what is due, and what dead processes held."""
-        dead = self._dead()
+        dead = self._queue.dead_owners()
         found, next_due = self.leases.overdue(now, dead)
         returned = 0
         for row, tag, kind in found:
             self.guard.check()
             try:
                 self.guard.enter()
-                if kind:
+                if kind == _DIE:
+                    returned += self.leases.give_back(row, tag, kind, 0)
+                elif self.leases.due(row) > now:
+                    pass  # extended since we looked
+                elif kind:
                     returned += self.leases.give_back(row, tag, kind, 0)
                 else:
                     returned += self.leases.ready(row, tag)
             finally:
                 self._mutex.release()
         if dead:
-            self._bury(dead)
+            self._queue.bury(dead)
         wanted = now + (_SWEEP_NS if next_due else _IDLE_NS)
         if next_due:
             wanted = min(wanted, next_due)
@@ -433,7 +450,7 @@ class Group(Holder):
         """Return every lease of an owner that leaves in order; the attempts stay counted."""
         found, _ = self.leases.overdue(0, [owner])
         for row, tag, kind in found:
-            if kind != _layout.DIE:
+            if kind != _DIE:
                 continue
             self.guard.check()
             try:
@@ -542,7 +559,7 @@ class Group(Holder):
         if self.state == CLOSED:
             raise QueueClosed("this handle of the queue is closed")
         if self.state == FORKED:
-            self._revive()
+            self._queue.attach_again()
 
     def _gone(self) -> None:
         raise QueueNotFound("the queue was deleted while this process was attached to it")

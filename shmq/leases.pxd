@@ -52,6 +52,7 @@ cdef class Leases:
     cdef int _store_ready(self, uint64_t row, uint64_t at, uint64_t tag) except -1
     @cython.locals(memory=Memory, undo=Undo, at=uint64_t)
     cdef bint extend(self, uint64_t row, uint64_t tag, uint64_t due) except -1
+    cdef uint64_t due(self, uint64_t row) except? 0xA5A5A5A5A5A5A5A5
     cdef uint64_t deliveries(self, uint64_t row) except? 0xA5A5A5A5A5A5A5A5
     @cython.locals(used=uint64_t)
     cdef int64_t snapshot(self, Memory scratch) except -1

@@ -316,6 +316,10 @@ class Leases:
 
     # Looking
 
+    def due(self, row: int) -> int:
+        """When the lease of a row ends, or its waiting."""
+        return self._memory.load(self.row_at(row) + _DUE)
+
     def deliveries(self, row: int) -> int:
         """How often the message of a row has been delivered; a look without the lock."""
         return self._memory.load(self.row_at(row) + _DELIVERIES)
@@ -357,8 +361,8 @@ class Leases:
     def rebuild(self) -> None:
         """Recompute every derived word from the tags; the second line after the undo log.
 
-        Each store is idempotent and the undo log stays armed until the end, so dying in here
-        means that the next holder starts over.
+        Each store is idempotent and the log is condemned until the end (Guard.mend), so dying
+        in here means that the next holder starts over.
         """
         memory = self._memory
         used = 0

@@ -22,4 +22,5 @@ cdef class Guard:
     cpdef int enter(self) except -1
     cpdef leave(self)
     cdef _recover(self)
+    cdef mend(self)
     cdef _explain(self, int answer)

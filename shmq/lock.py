@@ -78,10 +78,14 @@ class Guard:
         try:
             self.undo.roll_back()
         except DamagedLog:
-            if self.rebuild is None:
-                raise
-            self.rebuild()
-            self.undo.forget()
+            self.mend()
+
+    def mend(self) -> None:
+        """Rebuild everything derived; the lock is held. Dying in here means starting over."""
+        assert self.rebuild is not None
+        self.undo.condemn()
+        self.rebuild()
+        self.undo.forget()
 
     def _explain(self, answer: int) -> None:
         if answer == _ACQUIRED:

@@ -158,9 +158,12 @@ def queues() -> list[str]:
     for file in os.listdir(names.SHM_DIRECTORY):
         name = names.queue_of(file)
         if name is not None:
-            with open(f"{names.SHM_DIRECTORY}/{file}", "rb") as segment:
-                if segment.read(8) == MAGIC.to_bytes(8, "little"):
-                    found.append(name)
+            try:
+                with open(f"{names.SHM_DIRECTORY}/{file}", "rb") as segment:
+                    if segment.read(8) == MAGIC.to_bytes(8, "little"):
+                        found.append(name)
+            except FileNotFoundError:
+                pass  # deleted since the directory was read
     return sorted(found)
 
 

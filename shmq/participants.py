@@ -10,8 +10,6 @@ the dead process held; only then is the row freed, so an owner never means two p
 The holder of the queue's lock calls `join` and `leave`.
 """
 
-import os
-
 from persist.prim import Memory
 from shmq import layout as _layout
 from shmq.errors import ShmqError
@@ -95,12 +93,12 @@ class Participants:
         return found
 
     def dead(self) -> list[int]:
-        """The owners whose process is gone; a look at /proc for each other process."""
-        me = os.getpid()
+        """The owners whose process is gone; a look at /proc for each.
+
+        This process' own pid is no exception: a dead one may have had the same.
+        """
         return [
-            owner
-            for owner, pid, started in self.attached()
-            if pid != me and liveness.started(pid) != started
+            owner for owner, pid, started in self.attached() if liveness.started(pid) != started
         ]
 
     def alive(self) -> list[tuple[int, int]]:

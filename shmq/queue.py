@@ -74,19 +74,11 @@ class Queue:
         self._items = Bell(_segments.semaphore(name, "items"))
         self._tickets: list[int] = []
         self._owner = 0
-        self._group = Group(
-            segments.settings,
-            clock,
-            self._items,
-            self._space,
-            self._dead_owners,
-            self._bury,
-            self._assemble,
-        )
-        self._assemble()
+        self._group = Group(segments.settings, clock, self._items, self._space, self)
+        self.attach_again()
         _open_queues.add(self)
 
-    def _assemble(self) -> None:
+    def attach_again(self) -> None:
         """Lay the working objects over the mapped segments and join the participants.
 
         At opening, and again in a forked child: the inherited objects may belong to a call
@@ -113,7 +105,7 @@ class Queue:
         )
         self.participants = Participants(self._memory, self.guard.undo, plan.participants_at)
         self._group.assemble(self._group_memory, self._memory, self._segments.group_plan, plan)
-        self.guard.rebuild = self._rebuild
+        self.guard.rebuild = self.ring.rebuild
         self._tickets = []
         pid = os.getpid()
         started = liveness.started(pid)
@@ -477,10 +469,11 @@ class Queue:
 
     # Upkeep
 
-    def _dead_owners(self) -> list[int]:
+    def dead_owners(self) -> list[int]:
+        """The owners whose process is gone."""
         return self.participants.dead()
 
-    def _bury(self, owners: list[int]) -> None:
+    def bury(self, owners: list[int]) -> None:
         """Free what dead owners had of the ring, and their rows; their leases are back."""
         for owner in owners:
             for slot in range(_layout.RESERVATIONS):
@@ -501,10 +494,6 @@ class Queue:
             self.participants.leave(owner)
         finally:
             self._mutex.release()
-
-    def _rebuild(self) -> None:
-        """Second line for the queue segment: what `published` covers is all there is."""
-        self.ring.rebuild()
 
     def stats(self) -> Stats:
         """The counts of this instant."""
@@ -626,21 +615,24 @@ def attach(
     clock: Clock | None = None,
 ) -> Queue:
     """The memory queue of this name; made if it is absent and `create` says so."""
-    for _ in range(16):
+    for _ in range(8):
         segments = _segments.attach(name, given or {}, create=create)
         try:
             return Queue(name, segments, clock or Clock())
         except (QueueNotFound, FileNotFoundError):
             # Deleted between finding and joining it: what is there now is another queue.
             continue
-    raise QueueNotFound(f"queue {name!r} is being deleted and made again, over and over")
+    raise QueueNotFound(
+        f"queue {name!r} has lost its semaphores, or is deleted and made again all the time; "
+        "remove what is left of it with shmq.delete(..., force=True)"
+    )
 
 
 def delete(name: str, *, force: bool) -> None:
     """Remove a memory queue; QueueInUse while living processes are attached, unless forced."""
     try:
         queue = attach(name)
-    except LayoutMismatch:
+    except (LayoutMismatch, QueueNotFound):
         if not force:
             raise
         _segments.delete(name)

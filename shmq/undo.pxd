@@ -24,4 +24,5 @@ cdef class Undo:
     @cython.locals(memory=Memory, at=uint64_t, count=uint64_t, commit_index=uint64_t,
                    lowest=uint64_t, highest=uint64_t, entry=uint64_t, index=uint64_t)
     cdef roll_back(self)
+    cdef int condemn(self) except -1
     cdef int forget(self) except -1

@@ -19,6 +19,7 @@ next rolls back. The lock's holder alone calls this.
 
 from persist.prim import Memory
 from shmq import layout as _layout
+from shmq.errors import ShmqError
 
 _COUNT = 0
 _COMMIT_INDEX = _layout.word(_layout.QUEUE, "undo_commit_index") - _layout.word(
@@ -33,8 +34,8 @@ _CAPACITY = _layout.UNDO_ENTRIES
 _AFTER = _ENTRIES + 2 * _CAPACITY
 
 
-class DamagedLog(Exception):
-    """The log itself makes no sense: derived words must be rebuilt."""
+class DamagedLog(ShmqError):
+    """What the segment says makes no sense: its derived words must be rebuilt."""
 
 
 class Undo:
@@ -123,6 +124,10 @@ class Undo:
             memory.store(index, memory.load(entry + 1))
         memory.store(at + _RECOVERIES, memory.load(at + _RECOVERIES) + 1)
         memory.store(at, 0)
+
+    def condemn(self) -> None:
+        """Arm a log that makes no sense: until it is forgotten, every holder must rebuild."""
+        self._memory.store(self._at, _CAPACITY + 1)
 
     def forget(self) -> None:
         """Clear a log that makes no sense, after everything derived was rebuilt."""
