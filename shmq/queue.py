@@ -474,7 +474,7 @@ class Queue:
         return self.participants.dead()
 
     def bury(self, owners: list[int]) -> None:
-        """Free what dead owners had of the ring, and their rows; their leases are back."""
+        """Free what owners that are gone had of the ring, and their rows; their leases are back."""
         for owner in owners:
             for slot in range(_layout.RESERVATIONS):
                 if self.ring.slot_owner(slot) == owner:
@@ -529,10 +529,10 @@ class Queue:
         self._group.state = CLOSED
         _open_queues.discard(self)
         if state == OPEN:
-            try:
-                self._group.hand_back(self._owner)
-            finally:
-                self._leave(self._owner)
+            # In this order: an owner who has left is not looked for any more. Interrupted in
+            # between, the row stays, and what it holds is returned when the process ends.
+            self._group.hand_back(self._owner)
+            self.bury([self._owner])
             self._items.ring()
 
     def __enter__(self) -> "Queue":

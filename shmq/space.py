@@ -30,8 +30,9 @@ def gaps(
     crosses the ring's end.
     """
     end = tail + ring_bytes
-    # Each obstacle where the frontier would meet it.
-    ahead = (positions.astype(np.uint64) - np.uint64(tail)) % np.uint64(ring_bytes)
+    # Each obstacle where the frontier would meet it. Signed: positions behind the tail are
+    # negative here, and an unsigned difference would wrap at 2**64, not at the ring's size.
+    ahead = (positions.astype(np.int64) - tail) % ring_bytes
     order = np.argsort(ahead, kind="stable")
     starts = [tail + int(offset) for offset in ahead[order]]
     lengths = [int(size) for size in sizes[order]]

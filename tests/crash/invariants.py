@@ -93,7 +93,7 @@ class Slot(NamedTuple):
         return self.tag & 0xFF
 
 
-class Operation(NamedTuple):
+class Op(NamedTuple):
     number: int
     seq: int
     kind: int
@@ -150,7 +150,7 @@ class Picture:
             group, OP, group_words[word(GROUP, "ops")], group_words[word(GROUP, "ops_at")]
         )
         self.are_ops_whole = self.group["op_next"] <= len(done)
-        self.operations = [Operation(*op) for op in done[: self.group["op_next"]].tolist()]
+        self.ops = [Op(*op) for op in done[: self.group["op_next"]].tolist()]
         self._broken_lists: list[str] = []
         self.free = self._follow("free_head")
         self.ready = self._follow("ready_head")
@@ -180,7 +180,7 @@ class Picture:
             tuple(row[:2] if row.state == FREE else row[:8] for row in self.rows),
             self.free,
             self.ready,
-            tuple(self.operations),
+            tuple(self.ops),
         )
 
     def problems(self, body_of: BodyOf | None = None) -> list[str]:
@@ -189,7 +189,9 @@ class Picture:
             *self._broken_lists,
             *self._log_problems(),
             *self._row_problems(),
+            *self._lease_problems(),
             *self._lane_problems(),
+            *self._slot_problems(),
             *self._space_problems(),
             *self._count_problems(),
             *self._record_problems(body_of),
@@ -220,6 +222,8 @@ class Picture:
             yield f"ready_tail {self.group['ready_tail']}, the list ends at {last}"
         if self.group["dead"] != len(by_state[DEAD]):
             yield f"dead {self.group['dead']}, dead rows {by_state[DEAD]}"
+
+    def _lease_problems(self) -> Iterator[str]:
         for row in self.rows:
             if row.state == LEASED and row.owner not in self.owners:
                 yield f"row {row.number} is leased to {row.owner:#x}, who is not attached"
@@ -246,17 +250,22 @@ class Picture:
                 if (slot.ordinal, slot.position) not in places:
                     yield f"{slot} was published, its entry is not there"
 
+    def _slot_problems(self) -> Iterator[str]:
+        for slot in self.slots:
+            if slot.state == RESERVED and slot.owner not in self.owners:
+                yield f"space is lent to {slot.owner:#x}, who is not attached"
+            if slot.state not in (RESERVED, PLACED):
+                yield f"a reservation is in no state: {slot}"
+
     def _space_problems(self) -> Iterator[str]:
         taken = [(row.position, row.bytes, f"row {row.number}") for row in self.live_rows()]
         taken += [(entry.position, entry.bytes, f"entry {entry.ordinal}") for entry in self.unread]
-        for slot in self.slots:
-            # One that was published is its entry, or its row; its place is counted there.
-            if slot.state == RESERVED:
-                taken.append((slot.position, slot.bytes, f"reservation {slot.tag:#x}"))
-                if slot.owner not in self.owners:
-                    yield f"space is lent to {slot.owner:#x}, who is not attached"
-            elif slot.state != PLACED:
-                yield f"a reservation is in no state: {slot}"
+        # A reservation that was published is its entry, or its row: counted there.
+        taken += [
+            (slot.position, slot.bytes, f"reservation {slot.tag:#x}")
+            for slot in self.slots
+            if slot.state == RESERVED
+        ]
         places = []
         for position, size, what in taken:
             start = position % self.ring_bytes
@@ -282,18 +291,18 @@ class Picture:
             yield f"published {published}, finished {group['finished']}, there are {len(live)}"
         if not self.are_ops_whole:
             return  # the oldest were overwritten, as they may be
-        if [op.number for op in self.operations] != list(range(group["op_next"])):
+        if [op.number for op in self.ops] != list(range(group["op_next"])):
             yield f"ops are not numbered to {group['op_next']}"
-        kinds = [op.kind for op in self.operations]
+        kinds = [op.kind for op in self.ops]
         for kind, name in _COUNTED.items():
             if kinds.count(kind) != group[name]:
                 yield f"{name} {group[name]}, ops say {kinds.count(kind)}"
         if any(kind not in (*_COUNTED, RETURN) for kind in kinds):
             yield f"an op of no kind: {kinds}"
-        acked = [op.seq for op in self.operations if op.kind == ACK]
+        acked = [op.seq for op in self.ops if op.kind == ACK]
         if sorted(acked + live) != list(range(published)):
             yield f"of {published} messages {sorted(acked)} are acked and {sorted(live)} are there"
-        deliveries = sum(op.deliveries for op in self.operations if op.kind == ACK)
+        deliveries = sum(op.deliveries for op in self.ops if op.kind == ACK)
         deliveries += sum(row.deliveries for row in self.live_rows())
         if deliveries != group["cursor"] + group["redelivered"]:
             yield f"{deliveries} deliveries, {group['cursor']} + {group['redelivered']} counted"

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from shmq import layout
+from persist.format import offset
+from shmq import QueueEmpty, QueueFull, layout
 from shmq.clock import SECOND, Clock
 from shmq.message import Message
 from shmq.participants import liveness
@@ -32,9 +33,7 @@ OTHER_PID = 2**22 + 1  # beyond every pid that Linux gives out
 Store = tuple[int, int, int | bytes]  # segment (0: queue, 1: group), byte offset, value
 
 # The locks are the only bytes that replaying must not touch: whoever takes one writes there.
-_MUTEX_AT = tuple(
-    layout.offset(dtype, "mutex") for dtype in (layout.QUEUE, layout.GROUP)
-)  # fmt: skip
+_MUTEX_AT = tuple(offset(dtype, "mutex") for dtype in (layout.QUEUE, layout.GROUP))
 _MUTEX_END = tuple(at + 64 for at in _MUTEX_AT)
 
 
@@ -87,6 +86,8 @@ class World:
         with self.as_other():
             self.other = attach(name, clock=self.clock)
             self.other.close()
+        self._heir = attach(name, clock=self.clock)
+        self._heir.close()
         self._rescuer = attach(name, clock=self.clock)
         self._rescuer.close()
         self._rescuer.guard.rebuild = self._rescuer._group.guard.rebuild = _refuse
@@ -94,7 +95,9 @@ class World:
         self.maps = (segments.queue_map, segments.group_map)
         self._views = tuple(memoryview(segment) for segment in self.maps)
         self._words = self._views[0].cast("Q")
+        self._group_words = self._views[1].cast("Q")
         self._tags_at = segments.queue_plan.participants_at // 8
+        self._rows_at = segments.group_plan.rows_at // 8
         self.other_owner = 0
         self.held: list[Message] = []
         self.held_by_other: list[Message] = []
@@ -108,8 +111,8 @@ class World:
         vars(liveness)["started"] = self._started
         os.getpid = lambda: self._pid
         # Sleeping takes no time here, but the clock moves as if it had.
-        Bell.wait = lambda bell, seconds: self.advance(seconds)  # type: ignore[method-assign]
-        Bell.ring = lambda bell: None  # type: ignore[method-assign]
+        Bell.wait = lambda bell, seconds: self.advance(seconds)  # type: ignore
+        Bell.ring = lambda bell: None  # type: ignore
 
     def __enter__(self) -> "World":
         return self
@@ -176,9 +179,14 @@ class World:
         self.held = list(state.held)
         self.held_by_other = list(state.held_by_other)
         self.settled = state.settled
-        ns = state.now - self.clock.monotonic()
+        self.set_clock(state.now)
+
+    def set_clock(self, now: int) -> None:
+        """Move the clock to a moment, forward or back."""
+        ns = now - self.clock.monotonic()
+        # The clock cuts fractions of a nanosecond off; half of one makes up for rounding.
         self.clock.advance((ns + (0.5 if ns > 0 else -0.5)) / SECOND)
-        assert self.clock.monotonic() == state.now
+        assert self.clock.monotonic() == now
 
     def _rejoin(self, handle: Queue, owner: int) -> None:
         """Lay a handle over the segments anew, as the same participant as before."""
@@ -186,14 +194,12 @@ class World:
             self._words[self._tags_at + 8 * slot] |= layout.ACTIVE
         tag = ((owner >> 16) - 1) << 8 | layout.FREE
         self._words[self._tags_at + 8 * (owner & 0xFFFF)] = tag
-        handle._assemble()
+        handle.attach_again()
         assert handle._owner == owner
 
     def write(self, images: tuple[bytes | bytearray, bytes | bytearray]) -> None:
         """Put both segments' bytes, all but their locks."""
-        for view, image, start, end in zip(
-            self._views, images, _MUTEX_AT, _MUTEX_END, strict=True
-        ):
+        for view, image, start, end in zip(self._views, images, _MUTEX_AT, _MUTEX_END, strict=True):
             view[:start] = image[:start]
             view[end:] = image[end:]
 
@@ -241,7 +247,34 @@ class World:
                 guard.leave()
         return log
 
+    def drain(self, seconds: float) -> dict[int, bytes]:
+        """Somebody new attaches, puts one, waits, and gets and acks all there is."""
+        self._heir.attach_again()
+        try:
+            self._heir.put(body_of(self.next_seq(), 64), timeout=0)
+        except QueueFull:
+            pass
+        self.advance(seconds)
+        found = {}
+        try:
+            while True:
+                messages = self._heir.get_many(4, timeout=0)
+                found.update({message.seq: message.body for message in messages})
+                self._heir.ack(messages)
+        except QueueEmpty:
+            return found
+
     # What operations need beyond the public interface
+
+    def forget_lost(self) -> None:
+        """Move messages whose lease was lost out of those held; the last one is kept."""
+        for messages in (self.held, self.held_by_other):
+            for message in list(messages):
+                generation, row = message.receipt >> 24, message.receipt & 0xFFFFFF
+                tag = self._group_words[self._rows_at + row * layout.words(layout.ROW)]
+                if tag != generation << 8 | layout.LEASED:
+                    messages.remove(message)
+                    self.settled = message
 
     def next_seq(self) -> int:
         """The seq of the next message."""
@@ -261,7 +294,7 @@ class World:
         self._opening = self.other
         try:
             with self.as_other():
-                self.other._assemble()
+                self.other.attach_again()
         finally:
             self._opening = None
         self.other_owner = self.other._owner

@@ -297,6 +297,19 @@ def test_closing_returns_leases_at_once(q: shmq.Queue, name: str, clock: Clock) 
             call()
 
 
+def test_closing_takes_an_open_reservation_back(q: shmq.Queue, name: str, clock: Clock) -> None:
+    other = attach(name, clock=clock)
+    reservation = other.reserve(8000)
+    reservation.__enter__()
+    other.close()
+    with pytest.raises(shmq.ShmqError, match="taken back"):
+        reservation.__exit__(None, None, None)
+    assert (q.stats().puts, q.stats().attached) == (0, 1)
+    for _ in range(20):
+        q.put(bytes(8000), timeout=0)
+        q.get(timeout=0).ack()
+
+
 def test_iteration_ends_when_the_queue_is_closed(name: str) -> None:
     q = shmq.open(name, durable=False, **SMALL)
     q.put_many([b"a", b"b"])
