@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from bench import builds, report
+from bench import builds, load, report
 from bench.lines import CRITERIA, CYCLE, LATENCY, LINES, TITLES, Line
 from bench.report import Result
 from bench.run import LineFailed, measure
@@ -29,6 +29,7 @@ def main() -> int:
         print(f"{error}: shmq is not installed for {sys.executable}; try make bench")
         return 2
     where = report.environment()
+    meter = load.Meter()
     results = [Result(line, _count(line, options.quick)) for line in LINES]
     results = [result for result in results if options.only in (None, result.line.workload)]
     for result in results:
@@ -40,18 +41,22 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; everything is cleaned up", file=sys.stderr)
         return 130
+    where["used_by_others"] = others = meter.others()
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
-    print(f"{where['date']}  {where['machine']}, {where['cores']} cores, load {where['load']:.1f}")
-    print(f"{where['python']}, {versions}\n")
+    print(f"{where['date']}  {where['machine']}, {where['cores']} cores")
+    print(f"{where['python']}, {versions}")
+    print(f"others used {others:.0%} of the cores meanwhile\n")
     print(report.tables(results, options.passes))
     for criterion in CRITERIA:
         print(report.verdict(criterion, results))
+    if others > load.BUSY:
+        print("THE MACHINE WAS BUSY: these ratios and verdicts prove nothing; run it again")
     OUTPUT.parent.mkdir(exist_ok=True)
     OUTPUT.write_text(json.dumps(report.as_json(results, where), indent=1) + "\n")
     print(f"\nall figures: {OUTPUT}")
-    failed = [result for result in results if result.problem.startswith("FAILED")]
+    failed = [result for result in results if result.details]
     for result in failed:
-        print(f"\n{result.line.workload} {result.line.name}: {result.problem}", file=sys.stderr)
+        print(f"\n{result.line.workload} {result.line.name}: {result.details}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -65,7 +70,8 @@ def _one_round(results: list[Result], where: str) -> None:
         try:
             one = measure(line, result.count)
         except LineFailed as error:
-            result.problem = f"FAILED: {error}"
+            result.details = str(error).strip()
+            result.problem = f"FAILED: {result.details.splitlines()[-1]}"
             print("FAILED", file=sys.stderr)
             continue
         result.passes.append(one)

@@ -22,6 +22,7 @@ class Result:
     count: int
     passes: list[Pass] = field(default_factory=list)
     problem: str = ""
+    details: str = ""  # of a failure, for whoever has to find it
 
     @property
     def build(self) -> str:
@@ -69,7 +70,6 @@ def environment() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": f"{_processor()}, {platform.system()} {platform.release()}",
         "cores": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg()[0],
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "versions": versions,
     }
@@ -103,7 +103,7 @@ def tables(results: list[Result], passes: int) -> str:
 
 def _row(result: Result, results: list[Result], is_latency: bool) -> str:
     if result.problem:
-        return f"  {result.problem.strip().splitlines()[-1]}"
+        return f"{result.problem}"
     if is_latency:
         text = f"{result.build:12}{result.p50:>11.1f}{result.p99:>25.1f}"
     else:

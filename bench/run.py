@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
@@ -36,6 +37,8 @@ def measure(line: Line, count: int) -> Pass:
     peers = [line.peer() for _ in range(2 if line.workload == LATENCY else 1)]
     processes: list[SpawnProcess] = []
     pipes: list[Connection] = []
+    # Its start, at the first spawn otherwise, would let the held signals through.
+    resource_tracker.ensure_running()
     try:
         with _undisturbed():
             for peer in peers:
