@@ -2,6 +2,7 @@
 # compile them in; prim.pyx holds the rest, prim.py the same names in plain Python.
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
 
 cdef extern from *:
     """
@@ -84,6 +85,22 @@ cdef class Memory:
 
 
 @cython.final
+cdef class Snapshot:
+    cdef Memory _memory
+    cdef uint64_t _source, _target, _count
+
+    cdef inline int save(self) except -1:
+        if self._memory._words == 0:
+            _outside(self._memory, self._target, self._count)
+        if self._memory.trace is not None:
+            self._note()
+        memcpy(self._memory._base + self._target, self._memory._base + self._source, self._count)
+        return 0
+
+    cdef int _note(self) except -1
+
+
+@cython.final
 cdef class Mutex:
     cdef Memory _memory
     cdef unsigned char *_at
@@ -96,6 +113,7 @@ cdef class Mutex:
     cdef inline int release(self) noexcept:
         return prim_unlock(self._at)
 
+    cpdef int abandon(self) except -1
     cpdef int acquire(self, int refusal, uint64_t timeout_ns) except -1
     cpdef bint is_mine(self) except -1
     cpdef int holder(self) except -1

@@ -87,6 +87,7 @@ class Memory:
         self.size = len(self._bytes)
         self._words = self._bytes[: self.size // 8 * 8].cast("Q")
         self._trace: list[Any] | None = None
+        self._snapshots: list[Snapshot] = []
         self.load = _getter(self._words)
         self.store = _setter(self._words)
 
@@ -99,6 +100,8 @@ class Memory:
     def trace(self, trace: list[Any] | None) -> None:
         self._trace = trace
         self.store = _setter(self._words) if trace is None else self._store_traced
+        for snapshot in self._snapshots:
+            snapshot.use(trace)
 
     def _store_traced(self, index: int, value: int) -> None:
         assert self._trace is not None
@@ -109,6 +112,8 @@ class Memory:
         """Make every further access fail: this object was inherited by a forked child."""
         self.size = 0
         self._bytes = self._bytes[:0]
+        for snapshot in self._snapshots:
+            snapshot.disown()
         self.load = _getter(self._words[:0])
         self.store = _setter(self._words[:0])
 
@@ -133,6 +138,10 @@ class Memory:
             self._outside(at, count)
         target._bytes[:count] = self._bytes[at : at + count]
 
+    def keep(self, snapshot: "Snapshot") -> None:
+        """Let a snapshot of this memory know when stores are to be traced."""
+        self._snapshots.append(snapshot)
+
     def view(self, at: int, count: int) -> memoryview:
         """`count` bytes from byte `at`, not copied."""
         if at > self.size or count > self.size - at:
@@ -155,6 +164,37 @@ class Memory:
         raise IndexError(f"{count} bytes at {at} lie outside a memory of {self.size}")
 
 
+class Snapshot:
+    """Words of a Memory and the place where they can be saved; `save()` is one copy."""
+
+    save: Callable[[], None]
+
+    def __init__(self, memory: Memory, source: int, target: int, count: int) -> None:
+        for index in (source, target):
+            memory.view(index * 8, count * 8)  # raises unless both lie inside
+        self._source = memory._words[source : source + count]
+        self._target = memory._words[target : target + count]
+        self._at = target * 8
+        self.use(None)
+        memory.keep(self)
+
+    def use(self, trace: list[Any] | None) -> None:
+        """Save with or without a trace."""
+        save = functools.partial(operator.setitem, self._target, slice(None), self._source)
+
+        def save_traced() -> None:
+            assert trace is not None
+            trace.append((self._at, self._source.tobytes()))
+            save()
+
+        self.save = save if trace is None else save_traced
+
+    def disown(self) -> None:
+        """Make every further save fail, as Memory.disown."""
+        self._target = self._target[:0]
+        self.use(None)
+
+
 class _Until(ctypes.Structure):
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
@@ -165,16 +205,17 @@ class Mutex:
     `try_acquire` is one C callable that answers 0, or what `acquire` needs to go on: to wait,
     or to learn why it need not. `acquire` answers ACQUIRED, OWNER_DIED (acquired; the last
     holder was killed), TIMED_OUT, REENTERED (this thread already holds it) or BROKEN.
-    `release` is one C callable, to be called directly from a `finally` whose `try` began
-    before `acquire`: a signal handler that raises can come between two bytecodes, not inside
-    it. It first makes the mutex consistent, because a raising handler may strike between the
-    moment the kernel hands over a dead holder's lock and the moment this code learns of it,
-    and unlocking it then would make it unrecoverable for ever. A needless release fails
-    harmlessly.
+    `release` ends an ordinary hold. `abandon` is for the `except` of a `try` that began before
+    the lock was taken, whatever was raised: one C callable, because a signal handler that
+    raises can come between two bytecodes, not inside it. It first makes the mutex consistent,
+    because the handler may have struck between the moment the kernel handed over a dead
+    holder's lock and the moment this code learnt of it, and unlocking it then would make it
+    unrecoverable for ever. Without a hold, it fails harmlessly.
     """
 
     try_acquire: Callable[[], int]
-    release: Callable[[], object]
+    release: Callable[[], int]
+    abandon: Callable[[], object]
 
     def __init__(self, memory: Memory, index: int) -> None:
         if index * 8 + MUTEX_BYTES > memory.size:
@@ -185,10 +226,9 @@ class Mutex:
         self._bytes = (ctypes.c_char * MUTEX_BYTES).from_buffer(memory._bytes, index * 8)
         self._at = ctypes.c_void_p(ctypes.addressof(self._bytes))
         self.try_acquire = functools.partial(_trylock, self._at)
-        self.release = functools.partial(
-            max,
-            (functools.partial(_consistent, self._at), functools.partial(_unlock, self._at)),
-            key=operator.call,
+        self.release = functools.partial(_unlock, self._at)
+        self.abandon = functools.partial(
+            max, (functools.partial(_consistent, self._at), self.release), key=operator.call
         )
 
     def initialise(self) -> int:

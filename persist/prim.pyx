@@ -245,6 +245,22 @@ cdef class Memory:
         return changed
 
 
+cdef class Snapshot:
+    def __init__(self, Memory memory, uint64_t source, uint64_t target, uint64_t count):
+        memory.view(source * 8, count * 8)
+        memory.view(target * 8, count * 8)
+        self._memory = memory
+        self._source = source * 8
+        self._target = target * 8
+        self._count = count * 8
+
+    cdef int _note(self) except -1:
+        self._memory.trace.append(
+            (self._target, self._memory.copy_out(self._source, self._count))
+        )
+        return 0
+
+
 cdef class Mutex:
     def __init__(self, Memory memory, uint64_t index):
         if index * 8 + sizeof_mutex > memory.size:
@@ -289,6 +305,12 @@ cdef class Mutex:
         if rc == EDEADLK:
             return _REENTERED
         return _BROKEN
+
+    cpdef int abandon(self) except -1:
+        # Consistent already: `acquire` saw to that before anything could interrupt it. But
+        # try_acquire may have been refused with a lock that is ours, and the rest not reached.
+        prim_consistent(self._at)
+        return prim_unlock(self._at)
 
     cpdef bint is_mine(self) except -1:
         return (prim_load(self._at) & _TID_MASK) == <uint64_t>prim_gettid()

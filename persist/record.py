@@ -15,7 +15,10 @@ _CRC_BYTES = _format.BODY_CRC_BYTES
 _MAGIC = _format.MAGIC
 _VERSION = _format.VERSION
 _PAD_MARK = _format.PAD_MARK
-_U32 = 0xFFFFFFFF  # a typed name: as a literal it is no C integer to Cython
+# Typed names: as literals they are no C integers to Cython.
+_U32 = 0xFFFFFFFF
+_FIRST_MASK = 0xFF_FFFFFFFF  # magic and version
+_FIRST = _MAGIC | (_VERSION << 32)
 
 HEADER_BYTES = _HEADER_BYTES
 
@@ -26,15 +29,26 @@ def record_bytes(fields_bytes: int, body_bytes: int) -> int:
 
 
 class Header:
-    """The fixed header of one record, as read_header leaves it; reused from call to call."""
+    """The fixed header of one record, as read_header leaves it; reused from call to call.
 
-    __slots__ = (
-        "body_bytes", "fields_bytes", "flags", "kind", "lane", "raw_bytes", "seq", "timestamp",
-    )  # fmt: skip
+    What every reader needs is taken apart at once, the rest when it is asked for.
+    """
+
+    __slots__ = ("body_bytes", "fields_bytes", "first", "lane", "seq", "timestamp")
 
     def __init__(self) -> None:
-        self.kind = self.flags = self.lane = self.fields_bytes = 0
-        self.body_bytes = self.raw_bytes = self.seq = self.timestamp = 0
+        self.first = 0
+        self.lane = self.fields_bytes = self.body_bytes = self.seq = self.timestamp = 0
+
+    @property
+    def kind(self) -> int:
+        """The record's type."""
+        return (self.first >> 40) & 0xFF
+
+    @property
+    def flags(self) -> int:
+        """Which optional fields there are, and MORE."""
+        return self.first >> 48
 
 
 def write_header(
@@ -66,38 +80,56 @@ def write_header(
     memory.store(index + 4, raw_bytes | (check << 32))
 
 
-def read_header(memory: Memory, at: int, limit: int, start: int, header: Header) -> None:
-    """Read and check the header at byte `at` into `header`; the record must end by `limit`.
+def peek_header(memory: Memory, at: int, limit: int, header: Header) -> None:
+    """Read the header at byte `at` into `header`, its shape checked, its checksum not.
 
-    Raises CorruptRecord or UnknownFormat; every length is checked before it is used.
+    For records that never left memory. The record must end by `limit`; every length is
+    checked before it is used. Raises CorruptRecord or UnknownFormat.
     """
     if at & 7 or limit > memory.size or at + _HEADER_BYTES > limit:
         raise CorruptRecord(f"no record fits at byte {at} before byte {limit}")
     index = at >> 3
-    word = memory.load(index)
+    first = memory.load(index)
     sizes = memory.load(index + 1)
-    last = memory.load(index + 4)
     fields_bytes = (sizes >> 16) & 0xFFFF
     body_bytes = sizes >> 32
-    if (word & _U32) != _MAGIC:
-        raise CorruptRecord(f"no record starts at byte {at}")
+    if (first & _FIRST_MASK) != _FIRST:
+        _explain(first, at)
     if at + ((_HEADER_BYTES + fields_bytes + body_bytes + _CRC_BYTES + 7) & ~7) > limit:
+        raise CorruptRecord(f"the record at byte {at} claims to end behind byte {limit}")
+    header.first = first
+    header.lane = sizes & 0xFFFF
+    header.fields_bytes = fields_bytes
+    header.body_bytes = body_bytes
+    header.seq = memory.load(index + 2)
+    header.timestamp = memory.load(index + 3)
+
+
+def read_header(memory: Memory, at: int, limit: int, start: int, header: Header) -> None:
+    """As peek_header, and the checksum must match, started from `prim.seed(salt, position)`."""
+    # A newer version is called so only if its bytes are whole: the checksum comes first.
+    if at & 7 or limit > memory.size or at + _HEADER_BYTES > limit:
+        raise CorruptRecord(f"no record fits at byte {at} before byte {limit}")
+    fields_bytes = (memory.load((at >> 3) + 1) >> 16) & 0xFFFF
+    if at + _HEADER_BYTES + fields_bytes > limit:
         raise CorruptRecord(f"the record at byte {at} claims to end behind byte {limit}")
     check = memory.crc(at, _CRC_AT, start)
     if fields_bytes:
         check = memory.crc(at + _HEADER_BYTES, fields_bytes, check)
-    if check != (last >> 32):
+    if check != (memory.load((at >> 3) + 4) >> 32):
         raise CorruptRecord(f"the header at byte {at} fails its checksum")
-    if ((word >> 32) & 0xFF) != _VERSION:
-        raise UnknownFormat(f"the record at byte {at} has version {(word >> 32) & 0xFF}")
-    header.kind = (word >> 40) & 0xFF
-    header.flags = word >> 48
-    header.lane = sizes & 0xFFFF
-    header.fields_bytes = fields_bytes
-    header.body_bytes = body_bytes
-    header.raw_bytes = last & _U32
-    header.seq = memory.load(index + 2)
-    header.timestamp = memory.load(index + 3)
+    peek_header(memory, at, limit, header)
+
+
+def raw_bytes(memory: Memory, at: int) -> int:
+    """The size before compression of the body of a record whose header was read."""
+    return memory.load((at >> 3) + 4) & _U32
+
+
+def _explain(first: int, at: int) -> None:
+    if (first & _U32) != _MAGIC:
+        raise CorruptRecord(f"no record starts at byte {at}")
+    raise UnknownFormat(f"the record at byte {at} has version {(first >> 32) & 0xFF}")
 
 
 def write_body_crc(memory: Memory, at: int, body_bytes: int) -> None:

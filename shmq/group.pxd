@@ -2,16 +2,16 @@
 cimport cython
 from libc.stdint cimport uint64_t
 
-from persist.prim cimport Memory, Mutex, seed
-from persist.record cimport Header, read_header
+from persist.prim cimport Memory, Mutex
+from persist.record cimport Header, peek_header
 from shmq.clock cimport Clock
 from shmq.lanes cimport Lane
 from shmq.leases cimport Leases, Scratch
 from shmq.lock cimport Guard
 from shmq.message cimport Holder, Message
 
-cdef uint64_t _CURSOR, _FINISHED, _DELETED, _SWEEP_AT, _ITEM_SLEEPS, _SPACE_WAKES
-cdef uint64_t _PUBLISHED, _ITEM_WAKES, _SPACE_SLEEPS, _SPACE_WANTED, _SALT
+cdef uint64_t _MUTEX, _TID_MASK, _CURSOR, _FINISHED, _DELETED, _SWEEP_AT, _ITEM_SLEEPS, _SPACE_WAKES
+cdef uint64_t _PUBLISHED, _ITEM_WAKES, _SPACE_SLEEPS, _SPACE_WANTED
 cdef uint64_t _ROW_WORDS, _ROW_SEQ, _ROW_POSITION, _ROW_SIZE, _ROW_DELIVERIES
 cdef uint64_t _NACK, _REJECT, _DIE, _RETURN, _HEADER_BYTES, _SECOND, _SWEEP_NS, _IDLE_NS, _SPINS, _CHUNK
 
@@ -25,7 +25,7 @@ cdef class Group(Holder):
     cdef Clock _clock
     cdef object _items, _space, _queue, _backoff
     cdef list _scratches, _tickets
-    cdef uint64_t _rows_at, _ring_at, _ring_bytes, _salt, _visibility, _max_deliveries
+    cdef uint64_t _rows_at, _ring_at, _ring_bytes, _visibility, _max_deliveries
     cdef public uint64_t owner
     cdef public int state
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from persist.errors import CorruptRecord
-from persist.prim import Memory, seed
-from persist.record import HEADER_BYTES, read_header
+from persist.prim import TID_MASK, Memory
+from persist.record import HEADER_BYTES, peek_header
 from shmq import layout as _layout
 from shmq.clock import SECOND, Clock
 from shmq.errors import QueueClosed, QueueEmpty, QueueNotFound, StaleReceipt
@@ -31,6 +31,8 @@ from shmq.undo import DamagedLog
 SWEEP = 0.05  # s between looks for expiries and deaths while anything is in flight
 SPINS = 2000  # looks at `published` before a consumer goes to sleep
 
+_MUTEX = _layout.word(_layout.GROUP, "mutex")
+_TID_MASK = TID_MASK
 _CURSOR = _layout.word(_layout.GROUP, "cursor")
 _FINISHED = _layout.word(_layout.GROUP, "finished")
 _DELETED = _layout.word(_layout.GROUP, "deleted")
@@ -41,7 +43,6 @@ _PUBLISHED = _layout.word(_layout.QUEUE, "published")
 _ITEM_WAKES = _layout.word(_layout.QUEUE, "item_wakes")
 _SPACE_SLEEPS = _layout.word(_layout.QUEUE, "space_sleeps")
 _SPACE_WANTED = _layout.word(_layout.QUEUE, "space_wanted")
-_SALT = _layout.word(_layout.QUEUE, "salt")
 _ROW_BYTES = _layout.ROW.itemsize
 _ROW_WORDS = _layout.words(_layout.ROW)
 _ROW_SEQ = _layout.word(_layout.ROW, "seq")
@@ -120,6 +121,7 @@ class Group(Holder):
             memory,
             _layout.word(_layout.GROUP, "mutex"),
             _layout.word(_layout.GROUP, "undo_count"),
+            _layout.word(_layout.GROUP, "cursor"),
         )
         self._mutex = self.guard.mutex
         self._lane = Lane(
@@ -138,7 +140,6 @@ class Group(Holder):
         self._rows_at = plan.rows_at >> 3
         self._ring_at = queue_plan.ring_at
         self._ring_bytes = queue_plan.ring_bytes
-        self._salt = self._queue_memory.load(_SALT)
         self._tickets = []
 
     # Getting
@@ -147,7 +148,10 @@ class Group(Holder):
         """Lease the next message, waiting for one; QueueEmpty when the time is up."""
         if self.state:
             self.check_open()
-        scratch = self._scratch()
+        try:
+            scratch = self._scratches.pop()
+        except IndexError:
+            scratch = Scratch()
         count = self._take(scratch, 1, self._clock.monotonic())
         message = self._message(scratch, 0) if count else None
         self._scratches.append(scratch)
@@ -193,7 +197,8 @@ class Group(Holder):
         memory = self._memory
         is_sweeping = False
         count = 0
-        self.guard.check()
+        if memory.load(_MUTEX) & _TID_MASK:
+            self.guard.check()
         try:
             self.guard.enter()
             if now >= memory.load(_SWEEP_AT):
@@ -201,11 +206,14 @@ class Group(Holder):
                     self._gone()
                 memory.store(_SWEEP_AT, now + _SWEEP_NS)
                 is_sweeping = True
-            count = self.leases.take(scratch, limit, now + self._visibility, self.owner)
-        except DamagedLog:
-            self.guard.mend()
-        finally:
+            try:
+                count = self.leases.take(scratch, limit, now + self._visibility, self.owner)
+            except DamagedLog:
+                self.guard.mend()
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         if is_sweeping:
             self.sweep(now)
         return count
@@ -224,7 +232,7 @@ class Group(Holder):
         deliveries = memory.load(at + _ROW_DELIVERIES)
         place = self._ring_at + position % self._ring_bytes
         try:
-            read_header(queue_memory, place, place + size, seed(self._salt, position), header)
+            peek_header(queue_memory, place, place + size, header)
             if header.seq != seq:
                 raise CorruptRecord(f"message {seq} has the record of {header.seq}")
         except CorruptRecord:
@@ -283,8 +291,10 @@ class Group(Holder):
                 self.guard.enter()
                 ticket = self._memory.load(_ITEM_SLEEPS) + 1
                 self._memory.store(_ITEM_SLEEPS, ticket)
-            finally:
                 self._mutex.release()
+            except BaseException:
+                self._mutex.abandon()
+                raise
         # The release was a full fence: either we see the message, or its producer sees us.
         if self._queue_memory.load(_PUBLISHED) == seen and self.state == OPEN:
             self._items.wait(seconds)
@@ -298,14 +308,20 @@ class Group(Holder):
         finished = 0
         if self.state:
             self.check_open()
-        scratch = self._scratch()
+        try:
+            scratch = self._scratches.pop()
+        except IndexError:
+            scratch = Scratch()
         scratch.keep(0, row, tag)
-        self.guard.check()
+        if self._memory.load(_MUTEX) & _TID_MASK:
+            self.guard.check()
         try:
             self.guard.enter()
             finished = self.leases.finish(scratch, 1)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         self._scratches.append(scratch)
         if finished == 0:
             raise StaleReceipt(*self._stale(row, tag))
@@ -341,8 +357,10 @@ class Group(Holder):
         try:
             self.guard.enter()
             self.leases.finish(scratch, end - start)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         for n in range(start, end):
             message = batch[n]
             message._is_settled = True
@@ -380,8 +398,10 @@ class Group(Holder):
             done = self.leases.give_back(row, tag, kind, due)
             if due and due < self._memory.load(_SWEEP_AT):
                 self._memory.store(_SWEEP_AT, due)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         if not done:
             raise StaleReceipt(*self._stale(row, tag))
         if not due and kind == _NACK:
@@ -398,8 +418,10 @@ class Group(Holder):
         try:
             self.guard.enter()
             done = self.leases.extend(row, tag, self._clock.monotonic() + int(seconds * _SECOND))
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         if not done:
             raise StaleReceipt(*self._stale(row, tag))
 
@@ -430,8 +452,10 @@ class Group(Holder):
                     returned += self.leases.give_back(row, tag, kind, 0)
                 else:
                     returned += self.leases.ready(row, tag)
-            finally:
                 self._mutex.release()
+            except BaseException:
+                self._mutex.abandon()
+                raise
         if dead:
             self._queue.bury(dead)
         wanted = now + (_SWEEP_NS if next_due else _IDLE_NS)
@@ -441,8 +465,10 @@ class Group(Holder):
         try:
             self.guard.enter()
             self._memory.store(_SWEEP_AT, max(wanted, now + 1_000_000))
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         for _ in range(min(returned, len(self._tickets) + 64)):
             self._wake_consumer()
 
@@ -456,8 +482,10 @@ class Group(Holder):
             try:
                 self.guard.enter()
                 self.leases.give_back(row, tag, _RETURN, 0)
-            finally:
                 self._mutex.release()
+            except BaseException:
+                self._mutex.abandon()
+                raise
             self._wake_consumer()
 
     def _wake_consumer(self) -> None:
@@ -483,8 +511,10 @@ class Group(Holder):
             ) >= self._queue_memory.load(_SPACE_WANTED):
                 self._memory.store(_SPACE_WAKES, wakes + 1)
                 is_due = True
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         if is_due:
             self._space.ring()
 
@@ -506,8 +536,10 @@ class Group(Holder):
                     unread = self._lane.position
                     break
                 ordinal += 1
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         return used, cursor, unread
 
     def stats(self, puts: int, recoveries: int, attached: int) -> Stats:
@@ -520,8 +552,10 @@ class Group(Holder):
                 self.guard.enter()
                 used = self.leases.snapshot(rows)
                 words = {name: memory.load(index) for name, index in _COUNTS.items()}
-            finally:
                 self._mutex.release()
+            except BaseException:
+                self._mutex.abandon()
+                raise
             if used * _ROW_BYTES <= rows.size:
                 break
             rows = Memory(bytearray(2 * used * _ROW_BYTES))
@@ -551,8 +585,10 @@ class Group(Holder):
             # Looked at whenever a sweep is due, which it is thereby at once.
             self._memory.store(_DELETED, 1)
             self._memory.store(_SWEEP_AT, 0)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
 
     def check_open(self) -> None:
         """QueueClosed on a closed handle; attaches again in a forked child."""

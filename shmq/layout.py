@@ -51,6 +51,7 @@ RESERVATIONS = 256
 OPS = 4096
 SETTINGS_BYTES = 1024
 UNDO_ENTRIES = 128
+LINE_WORDS = CACHE_LINE // 8
 
 _Field = tuple[str, str] | tuple[str, str, int]
 
@@ -87,7 +88,8 @@ _UNDO: list[_Field] = [
     ("undo_commit_index", "<u8"),  # a word that commits the transaction by itself, or 0
     ("undo_commit_value", "<u8"),  # … by having this value
     ("recoveries", "<u8"),  # hint: how often somebody's unfinished work was undone
-    ("undo", "<u8", 2 * UNDO_ENTRIES),  # (word index, old value)
+    ("undo_line", "<u8", LINE_WORDS),  # the control line as it was
+    ("undo", "<u8", 2 * UNDO_ENTRIES),  # (word index, old value) of other words
 ]
 
 QUEUE = _lines(
@@ -105,7 +107,7 @@ QUEUE = _lines(
     [("settings_crc", "<u8"), ("settings", "<u8", SETTINGS_BYTES // 8)],  # constant
     _MUTEX,
     _UNDO,
-    [  # control; producers
+    [  # control; producers. This line is saved whole by every transaction
         ("tail", "<u8"),  # position where the next record may start
         ("lane_next", "<u8"),  # ordinal of the lane's next entry
         ("deleted", "<u8"),  # 1: the names are gone, this memory is an orphan
@@ -123,7 +125,7 @@ GROUP = _lines(
     [("rows", "<u8"), ("rows_at", "<u8"), ("ops", "<u8"), ("ops_at", "<u8")],  # constant
     _MUTEX,
     _UNDO,
-    [  # control; consumers
+    [  # control; consumers. This line is saved whole by every transaction
         ("cursor", "<u8"),  # ordinal of the next entry to take
         ("free_head", "<u8"),  # first row of the free list, + 1; 0 = none
         ("rows_used", "<u8"),  # rows at and above it were never used

@@ -145,10 +145,9 @@ class Leases:
             memory.store(at + _DUE, due)
             memory.store(at + _DELIVERIES, 1)
             memory.store(at + _OWNER, owner)
-            if count:
-                undo.note(at)
-            else:
-                undo.begin(_CURSOR, _FREE_HEAD, _ROWS_USED, at)
+            if count == 0:
+                undo.begin()
+            undo.note(at)
             scratch.keep(count, row, tag)
             count += 1
         if count == 0:
@@ -177,7 +176,9 @@ class Leases:
         following = memory.load(at + _NEXT)
         deliveries = memory.load(at + _DELIVERIES) + 1
         tag = (((tag >> 8) + 1) << 8) | _LEASED
-        undo.begin(_READY_HEAD, _READY_TAIL, _REDELIVERED, at)
+        undo.begin()
+        undo.note(_REDELIVERED)
+        undo.note(at)
         undo.note(at + _DUE)
         undo.note(at + _DELIVERIES)
         undo.note(at + _OWNER)
@@ -202,14 +203,12 @@ class Leases:
         undo = self._undo
         taken = scratch.memory
         scratch.stale = 0
+        undo.begin()
         for n in range(count):
             row = taken.load(2 * n)
             if row >= self._rows:
                 self._damaged(row)
-            if n:
-                undo.note(self._rows_at + row * _ROW_WORDS)
-            else:
-                undo.begin(_FREE_HEAD, _FINISHED, _OP_NEXT, self._rows_at + row * _ROW_WORDS)
+            undo.note(self._rows_at + row * _ROW_WORDS)
         undo.arm()
         free = memory.load(_FREE_HEAD)
         number = memory.load(_OP_NEXT)
@@ -248,7 +247,10 @@ class Leases:
         number = memory.load(_OP_NEXT)
         self._ops.place(number, kind, memory.load(at + _SEQ), deliveries)
         counted = _COUNTED.get(kind, 0)
-        undo.begin(at, _OP_NEXT, counted, 0)
+        undo.begin()
+        undo.note(at)
+        if counted:
+            undo.note(counted)
         if kind == _REJECT or (kind != _RETURN and deliveries >= self._max_deliveries):
             undo.note(_DEAD_COUNT)
             undo.arm()
@@ -275,7 +277,8 @@ class Leases:
         at = self.row_at(row)
         if self._memory.load(at) != tag or (tag & 0xFF) != _WAITING:
             return False
-        undo.begin(at, 0, 0, 0)
+        undo.begin()
+        undo.note(at)
         self._note_ready(at)
         undo.arm()
         self._store_ready(row, at, tag)
@@ -284,8 +287,6 @@ class Leases:
 
     def _note_ready(self, at: int) -> None:
         last = self._memory.load(_READY_TAIL)
-        self._undo.note(_READY_HEAD)
-        self._undo.note(_READY_TAIL)
         self._undo.note(at + _NEXT)
         if last:
             self._undo.note(self.row_at(last - 1) + _NEXT)
@@ -308,7 +309,8 @@ class Leases:
         if memory.load(at) != tag:
             return False
         undo = self._undo
-        undo.begin(at + _DUE, 0, 0, 0)
+        undo.begin()
+        undo.note(at + _DUE)
         undo.arm()
         memory.store(at + _DUE, due)
         undo.commit()

@@ -3,17 +3,23 @@
 
 How a section is written, everywhere:
 
-    guard.check()            # ReentrantCall, before anything is held
+    guard.check()            # ReentrantCall, before anything is held; hot code looks at the
+                             # lock word itself first, and asks only when somebody holds it
     try:
         guard.enter()
         ...                  # no allocation, no Python-level callback, no user code
-    finally:
-        mutex.release()      # one C callable: see persist.prim.Mutex
+        mutex.release()
+    except BaseException:
+        mutex.abandon()      # one C callable, harmless if not held: see persist.prim.Mutex
+        raise
 
 `enter` returns with the lock held and the state whole. Whether somebody died is told by the
 undo log, not by the lock: a log found armed is rolled back here, whether its writer was
 killed, raised, or was interrupted by a signal handler. `rebuild` is the second line, for a
 log that makes no sense.
+
+A signal handler may raise anywhere between `try` and the end of `release`; whatever it
+interrupts, `abandon` is called before any other bytecode that could be interrupted.
 
 What a death leaves: while waiting, nothing. Holding, before `enter` is through: an armed
 log, which the next holder rolls back from the start. Between `enter` and `release`: see
@@ -45,10 +51,10 @@ _ACQUIRED, _OWNER_DIED = ACQUIRED, OWNER_DIED
 class Guard:
     """The lock of a segment; `deaths` counts the holders found dead by this process."""
 
-    def __init__(self, memory: Memory, mutex_at: int, undo_at: int) -> None:
+    def __init__(self, memory: Memory, mutex_at: int, undo_at: int, line_at: int) -> None:
         self.memory = memory
         self.mutex = Mutex(memory, mutex_at)
-        self.undo = Undo(memory, undo_at)
+        self.undo = Undo(memory, undo_at, line_at)
         self._mutex_at = mutex_at
         self._undo_at = undo_at
         self.rebuild: Callable[[], None] | None = None
@@ -63,7 +69,7 @@ class Guard:
             )
 
     def enter(self) -> None:
-        """Take the lock and leave the state whole; the caller's `finally` releases it."""
+        """Take the lock and leave the state whole; the caller releases it."""
         refusal = self.mutex.try_acquire()
         if refusal:
             self._explain(self.mutex.acquire(refusal, _TIMEOUT_NS))

@@ -59,7 +59,8 @@ class Participants:
                 incarnation = (tag >> 8) + 1
                 memory.store(at + _PID, pid)
                 memory.store(at + _STARTED, started)
-                undo.begin(at, 0, 0, 0)
+                undo.begin()
+                undo.note(at)
                 undo.arm()
                 memory.store(at, (incarnation << 8) | _ACTIVE)
                 undo.commit()
@@ -73,7 +74,8 @@ class Participants:
         at = self._at + (owner & 0xFFFF) % _COUNT * _WORDS
         if memory.load(at) != ((owner >> 16) << 8) | _ACTIVE:
             return
-        undo.begin(at, 0, 0, 0)
+        undo.begin()
+        undo.note(at)
         undo.arm()
         memory.store(at, ((owner >> 16) << 8) | _FREE)
         undo.commit()

@@ -91,6 +91,7 @@ class Queue:
             self._memory,
             _layout.word(_layout.QUEUE, "mutex"),
             _layout.word(_layout.QUEUE, "undo_count"),
+            _layout.word(_layout.QUEUE, "tail"),
         )
         self._mutex = self.guard.mutex
         lane = Lane(self._memory, plan.index_at, plan.index_entries, plan.ring_bytes)
@@ -115,8 +116,10 @@ class Queue:
             if self._memory.load(_DELETED):
                 raise QueueNotFound(f"queue {self.name!r} was deleted")
             self._owner = self.participants.join(pid, started)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         self._group.owner = self._owner
         self._group.state = OPEN
 
@@ -164,8 +167,10 @@ class Queue:
                 self._gone()
             if self.ring.find(size, 1):
                 seq = self.ring.append(body, body_bytes, timestamp)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         return seq
 
     def _put_slowly(self, body: Buffer, body_bytes: int, timeout: float | None) -> int:
@@ -225,8 +230,10 @@ class Queue:
                 self._gone()
             if self.ring.find(size, len(batch)):
                 first = self.ring.append_many(batch, timestamp)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         return first
 
     def _put_large(self, body: Buffer, body_bytes: int, timeout: float | None) -> int:
@@ -275,8 +282,10 @@ class Queue:
                 found = self.ring.find(size, 1)
                 if found:
                     slot = self.ring.reserve(size, self._owner, claim)
-            finally:
                 self._mutex.release()
+            except BaseException:
+                self._mutex.abandon()
+                raise
             if found:
                 return slot >= 0
             if is_fresh:
@@ -300,8 +309,10 @@ class Queue:
                 has_room = self.ring.has_entries(1)
                 if has_room:
                     seq = self.ring.publish(claim.load(0) - 1, claim.load(1), body_bytes, timestamp)
-            finally:
                 self._mutex.release()
+            except BaseException:
+                self._mutex.abandon()
+                raise
             if seq >= 0:
                 claim.store(0, 0)
                 if self._group_memory.load(_ITEM_SLEEPS) > self._memory.load(_ITEM_WAKES):
@@ -323,8 +334,10 @@ class Queue:
         try:
             self.guard.enter()
             self.ring.drop(claim.load(0) - 1, claim.load(1))
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         claim.store(0, 0)
 
     # Getting
@@ -383,8 +396,10 @@ class Queue:
             self.guard.enter()
             tail = self._memory.load(_TAIL)
             self._memory.copy_to(plan.reservations_at, _SLOTS_BYTES, slots_memory)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         size = 64 * _layout.ROW.itemsize
         while True:
             rows = bytearray(size)
@@ -411,8 +426,10 @@ class Queue:
             for slot in np.flatnonzero(taken):
                 self.ring.drop(int(slot), int(table["tag"][slot]))
             self.ring.use_gaps(found, cursor)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
 
     def _wait_for_space(self, deadline: int | None, timeout: float | None) -> None:
         """Sleep until a good part was finished, or a moment; then look for room again."""
@@ -441,8 +458,10 @@ class Queue:
             if not ticket:
                 ticket = self._memory.load(_SPACE_SLEEPS) + 1
                 self._memory.store(_SPACE_SLEEPS, ticket)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         self._space.wait(seconds)
         if self._group_memory.load(_SPACE_WAKES) < ticket:
             self._tickets.append(ticket)
@@ -459,8 +478,10 @@ class Queue:
             if sleeps > wakes:
                 posts = min(count, sleeps - wakes)
                 self._memory.store(_ITEM_WAKES, wakes + posts)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         for _ in range(min(posts, 1024)):
             self._items.ring()
 
@@ -483,8 +504,10 @@ class Queue:
                         self.guard.enter()
                         if self.ring.slot_owner(slot) == owner:
                             self.ring.drop(slot, self.ring.slot_tag(slot))
-                    finally:
                         self._mutex.release()
+                    except BaseException:
+                        self._mutex.abandon()
+                        raise
             self._leave(owner)
 
     def _leave(self, owner: int) -> None:
@@ -492,8 +515,10 @@ class Queue:
         try:
             self.guard.enter()
             self.participants.leave(owner)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
 
     def stats(self) -> Stats:
         """The counts of this instant."""
@@ -506,8 +531,10 @@ class Queue:
             self.guard.enter()
             puts = self._memory.load(_PUBLISHED)
             recoveries = self._memory.load(_RECOVERIES)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
         return self._group.stats(puts, recoveries, len(self.participants.attached()))
 
     def mark_deleted(self) -> None:
@@ -518,8 +545,10 @@ class Queue:
             self.guard.enter()
             # One word, from 0 to 1, that nothing else depends on: its own transaction.
             self._memory.store(_DELETED, 1)
-        finally:
             self._mutex.release()
+        except BaseException:
+            self._mutex.abandon()
+            raise
 
     def close(self) -> None:
         """Leave the queue: open leases go back at once. May be called twice."""

@@ -104,7 +104,7 @@ class Ring:
         ordinal = memory.load(_LANE_NEXT)
         self._write(position, body, body_bytes, 0, seq, timestamp)
         self._lane.place(ordinal, seq, position, size, timestamp)
-        undo.begin(_TAIL, _LANE_NEXT, 0, 0)
+        undo.begin()
         undo.commit_by(_PUBLISHED, seq + 1)
         undo.arm()
         memory.store(_TAIL, position + size)
@@ -131,7 +131,7 @@ class Ring:
             position += size
             seq += 1
             ordinal += 1
-        undo.begin(_TAIL, _LANE_NEXT, 0, 0)
+        undo.begin()
         undo.commit_by(_PUBLISHED, seq)
         undo.arm()
         memory.store(_TAIL, position)
@@ -169,7 +169,8 @@ class Ring:
         memory.store(at + _SLOT_OWNER, owner)
         memory.store(at + _SLOT_POSITION, position)
         memory.store(at + _SLOT_BYTES, size)
-        undo.begin(at, _TAIL, 0, 0)
+        undo.begin()
+        undo.note(at)
         undo.arm()
         memory.store(at, tag)
         memory.store(_TAIL, position + size)
@@ -220,7 +221,9 @@ class Ring:
         )  # fmt: skip
         entry_size = size if is_last else size | _OUT_OF_ORDER
         self._lane.place(ordinal, seq, position, entry_size, timestamp)
-        undo.begin(_LANE_NEXT, at, at + _SLOT_ORDINAL, 0)
+        undo.begin()
+        undo.note(at)
+        undo.note(at + _SLOT_ORDINAL)
         undo.commit_by(_PUBLISHED, seq + 1)
         undo.arm()
         memory.store(_LANE_NEXT, ordinal + 1)
@@ -237,7 +240,8 @@ class Ring:
         if memory.load(at) != tag:
             return
         undo = self._undo
-        undo.begin(at, 0, 0, 0)
+        undo.begin()
+        undo.note(at)
         undo.arm()
         memory.store(at, (tag & ~0xFF) | _FREE)
         undo.commit()

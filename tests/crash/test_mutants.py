@@ -32,7 +32,7 @@ _APPEND_STORES = """\
 _PUBLISH = "        memory.store(_PUBLISHED, seq + 1)\n"
 _PLACE = "        self._lane.place(ordinal, seq, position, size, timestamp)\n"
 _BEGIN_PUT = """\
-        undo.begin(_TAIL, _LANE_NEXT, 0, 0)
+        undo.begin()
         undo.commit_by(_PUBLISHED, seq + 1)
 """
 _ARM = "        undo.arm()\n"
@@ -44,7 +44,12 @@ _TAKE_STORES = """\
 
 MUTANTS = [
     # A death between the changes finds nothing to undo.
-    Mutant("arms nothing", "shmq/undo.py", "self._memory.store(self._at, self._noted)", "pass"),
+    Mutant(
+        "arms nothing",
+        "shmq/undo.py",
+        "        self._memory.store(self._at, ((self._next - self._first) >> 1) + 1)\n",
+        "        pass\n",
+    ),
     # The lane would have an entry more than messages were published.
     Mutant(
         "put stores before arming",
@@ -59,15 +64,15 @@ MUTANTS = [
     Mutant(
         "undo skips the first entry",
         "shmq/undo.py",
-        "        while count:\n            count -= 1",
-        "        while count > 1:\n            count -= 1",
+        "        while entry > at + _ENTRIES:\n",
+        "        while entry > at + _ENTRIES + 2:\n",
     ),
     # A death in the recovery leaves the rest of the entries unrestored for ever.
     Mutant(
         "undo disarms first",
         "shmq/undo.py",
-        "        while count:\n            count -= 1",
-        "        memory.store(at, 0)\n        while count:\n            count -= 1",
+        "        while entry > at + _ENTRIES:\n",
+        "        memory.store(at, 0)\n        while entry > at + _ENTRIES:\n",
     ),
     # Leased rows whose messages the cursor has not passed: delivered twice.
     Mutant(
@@ -95,48 +100,50 @@ MUTANTS = [
         "put without a commit word",
         "shmq/ring.py",
         _BEGIN_PUT + _ARM + _APPEND_STORES,
-        "        undo.begin(_TAIL, _LANE_NEXT, 0, 0)\n" + _ARM + _APPEND_STORES,
+        "        undo.begin()\n" + _ARM + _APPEND_STORES,
     ),
     # The word that committed the last put seems to commit the next transaction.
     Mutant(
         "commit word left over",
         "shmq/undo.py",
-        "            memory.store(at + _COMMIT_INDEX, 0)",
+        "            self._memory.store(self._at + _COMMIT_INDEX, 0)",
         "            pass",
     ),
     # The row stays free, which it is on no list, and its message is gone.
     Mutant(
         "ack does not note the row",
         "shmq/leases.py",
-        "undo.begin(_FREE_HEAD, _FINISHED, _OP_NEXT, self._rows_at + row * _ROW_WORDS)",
-        "undo.begin(_FREE_HEAD, _FINISHED, _OP_NEXT, 0)",
+        "            undo.note(self._rows_at + row * _ROW_WORDS)",
+        "            pass",
     ),
     Mutant(
         "ack of many notes one row",
         "shmq/leases.py",
-        "                undo.note(self._rows_at + row * _ROW_WORDS)",
-        "                pass",
+        "            undo.note(self._rows_at + row * _ROW_WORDS)",
+        "            n or undo.note(self._rows_at + row * _ROW_WORDS)",
     ),
-    # The list's end names a row that is not on it.
+    # The list's last row leads on to one that is not on it.
     Mutant(
-        "nack does not note the ready tail",
+        "nack does not note the last row's link",
         "shmq/leases.py",
-        "        self._undo.note(_READY_TAIL)\n",
-        "",
+        "            self._undo.note(self.row_at(last - 1) + _NEXT)\n",
+        "            pass\n",
     ),
-    # The space stays taken, by nobody.
+    # The tail, the lane, the cursor and the lists keep their new values.
     Mutant(
-        "reserve does not note the tail",
-        "shmq/ring.py",
-        "undo.begin(at, _TAIL, 0, 0)",
-        "undo.begin(at, 0, 0, 0)",
+        "undo forgets the control line",
+        "shmq/undo.py",
+        "            memory.store(self._line + n, memory.load(at + _LINE + n))",
+        "            pass",
     ),
+    # What is put back is the line of an earlier transaction.
+    Mutant("the control line is not saved", "shmq/undo.py", "        self._snapshot.save()\n", ""),
     # The space is free while its message was never published.
     Mutant(
         "publish does not note the slot",
         "shmq/ring.py",
-        "undo.begin(_LANE_NEXT, at, at + _SLOT_ORDINAL, 0)",
-        "undo.begin(_LANE_NEXT, at + _SLOT_ORDINAL, 0, 0)",
+        "        undo.note(at)\n        undo.note(at + _SLOT_ORDINAL)\n",
+        "        undo.note(at + _SLOT_ORDINAL)\n",
     ),
     # Leases of an owner whom nobody will look for any more.
     Mutant(
