@@ -9,7 +9,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 run: .venv/installed  ## set up, then run the demo: producers, consumers, kill -9, nothing lost
-	.venv/bin/python -m examples.demo
+	.venv/bin/python examples/demo.py
 
 test: .venv/installed .venv-plain/installed  ## set up, then run every test on both builds
 	SHMQ_EXPECT=compiled .venv/bin/pytest -q -m "not long"
@@ -29,8 +29,8 @@ crash: .venv/installed .venv-plain/installed  ## the crash battery: enumeration,
 	SHMQ_EXPECT=compiled .venv/bin/pytest -q -s -m long
 	SHMQ_EXPECT=interpreted .venv-plain/bin/pytest -q -s -m long
 
-bench: .venv/installed .venv-plain/installed  ## measure against the rivals, side by side
-	.venv/bin/pip install -q '.[bench]'
+bench: .venv/installed  ## measure against the rivals, side by side
+	-.venv/bin/python -m pip install -q --disable-pip-version-check 'faster-fifo>=1.4'
 	.venv/bin/python -m bench
 
 docs: .venv/installed  ## print the layout tables into docs/formats.md
