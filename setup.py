@@ -25,7 +25,9 @@ HOT = [
     "shmq.leases",
     "shmq.participants",
     "shmq.message",
+    "shmq.consumer",
     "shmq.group",
+    "shmq.producer",
     "shmq.queue",
 ]
 

@@ -36,7 +36,8 @@ from shmq.errors import (
 )
 from shmq.message import Message
 from shmq.names import check as _check_name
-from shmq.queue import Queue, Reservation
+from shmq.producer import Reservation
+from shmq.queue import Queue
 from shmq.settings import Settings
 from shmq.stats import Stats
 from shmq.version import __version__ as __version__
@@ -61,9 +62,10 @@ __all__ = [
     "StaleReceipt",
     # .message
     "Message",
+    # .producer
+    "Reservation",
     # .queue
     "Queue",
-    "Reservation",
     # .settings
     "Settings",
     # .stats

@@ -21,7 +21,6 @@ from persist.prim import Memory, Snapshot
 from shmq import layout as _layout
 from shmq.errors import ShmqError
 
-_COUNT = 0
 _COMMIT_INDEX = _layout.word(_layout.QUEUE, "undo_commit_index") - _layout.word(
     _layout.QUEUE, "undo_count"
 )

@@ -23,7 +23,9 @@ LAYERS = [
     {"shmq.participants", "shmq.space", "shmq.ops", "shmq.lanes"},
     {"shmq.ring", "shmq.leases"},
     {"shmq.message"},
+    {"shmq.consumer"},
     {"shmq.group"},
+    {"shmq.producer"},
     {"shmq.queue"},
     {"shmq"},
 ]
