@@ -12,7 +12,6 @@ The holder of the queue's lock calls `join` and `leave`.
 
 from persist.prim import Memory
 from shmq import layout as _layout
-from shmq.errors import ShmqError
 from shmq.undo import Undo
 
 _WORDS = _layout.words(_layout.PARTICIPANT)
@@ -49,7 +48,7 @@ class Participants:
         self._at = participants_at >> 3
 
     def join(self, pid: int, started: int) -> int:
-        """Take a free row for this process; the owner number that names it."""
+        """Take a free row for this process; the owner number that names it, 0 if none is free."""
         memory = self._memory
         undo = self._undo
         for slot in range(_COUNT):
@@ -65,7 +64,7 @@ class Participants:
                 memory.store(at, (incarnation << 8) | _ACTIVE)
                 undo.commit()
                 return (incarnation << 16) | slot
-        raise ShmqError(f"{_COUNT} handles are attached to the queue, which is the limit")
+        return 0
 
     def leave(self, owner: int) -> None:
         """Free the row of an owner that holds nothing any more."""

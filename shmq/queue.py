@@ -83,6 +83,20 @@ class Queue(Producer):
         self._group.assemble(self._group_memory, self._memory, self._segments.group_plan, plan)
         self.guard.rebuild = self.ring.rebuild
         self._tickets = []
+        self._join()
+        if not self._owner:
+            # Every row is taken, perhaps by processes that died and nobody has missed yet.
+            self._group.sweep(self._clock.monotonic())
+            self._join()
+        if not self._owner:
+            raise ShmqError(
+                f"{_layout.PARTICIPANTS} handles are attached to queue {self.name!r}, which is "
+                "the limit; close some"
+            )
+        self._group.owner = self._owner
+        self._group.state = OPEN
+
+    def _join(self) -> None:
         pid = os.getpid()
         started = liveness.started(pid)
         self.guard.check()
@@ -95,8 +109,6 @@ class Queue(Producer):
         except BaseException:
             self._mutex.abandon()
             raise
-        self._group.owner = self._owner
-        self._group.state = OPEN
 
     def _after_fork(self) -> None:
         """In a forked child: nothing inherited may touch shared memory again."""

@@ -2,8 +2,9 @@
 
 Each worker writes into a page of shared memory that its parent made, so what it knew when
 it was killed is still there. A producer says what it will try before each put and writes
-down what returned; a consumer writes down what it was given before it settles it, and marks
-it afterwards. `Ledger` collects the pages of the dead and says what does not add up.
+down what returned; a consumer writes down what it was given, that it is about to ack it,
+and that the ack returned. `Ledger` collects the pages of the dead and says what does not
+add up.
 """
 
 import mmap
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from shmq import Queue, layout
 
 ENTRY = np.dtype([("key", "<u8"), ("seq", "<u8"), ("deliveries", "<u8"), ("state", "<u8")])
-GIVEN, ACKED, GIVEN_BACK = range(3)  # states of a delivery
+GIVEN, ACKING, ACKED, GIVEN_BACK = range(4)  # states of a delivery
 CAPACITY = 1 << 14  # entries in a page; a worker that fills its page leaves
 
 _IN_CALL_SINCE, _LONGEST, _ATTEMPTED, _COUNT, _HEAD = 0, 1, 2, 3, 8
@@ -84,7 +85,7 @@ class Page:
         return number
 
     def mark(self, number: int, state: int) -> None:
-        """Note that a call which settles a delivery has returned."""
+        """Note how far a delivery is settled."""
         self._words[_HEAD + 4 * number + 3] = state
 
     def read(self) -> tuple[int, NDArray[Any]]:
@@ -167,7 +168,10 @@ class Ledger:
         yield "one message with two seqs", key[1:][again & (seq[1:] != seq[:-1])]
         yield "delivered twice with one count", key[1:][again & (deliveries[1:] == deliveries[:-1])]
         yield "delivered after an ack", key[1:][again & (given["state"][:-1] == ACKED)]
-        yield "never acked", key[np.append(~again, True) & (given["state"] != ACKED)]
+        # Whoever died in an ack may have finished the message; nothing else ends it.
+        is_last = np.append(~again, True)[: len(key)]
+        ended = (given["state"] == ACKING) | (given["state"] == ACKED)
+        yield "gone without an ack", key[is_last & ~ended]
 
         # From here on one entry a message, in the order of producers and their messages.
         is_first = np.append(True, ~again)[: len(key)]

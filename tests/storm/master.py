@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import shmq
+
 from .accounts import Ledger, Page
 from .workers import DRAINING, OVER, Consumer, produce
 
@@ -68,8 +69,8 @@ class Storm:
     def describe(self) -> str:
         """The figures so far, in one line."""
         return (
-            f"{self.kills} kills, {self._queue.stats().recoveries} of them inside the lock with "
-            f"work to undo; {self.ledger.puts} puts, {self.ledger.deliveries} deliveries; "
+            f"{self.kills} kills, {self._queue.stats().recoveries} transactions undone, "
+            f"{self.ledger.puts} puts, {self.ledger.deliveries} deliveries, "
             f"longest call {self.longest / 1e9:.3f} s"
         )
 
@@ -87,11 +88,15 @@ class Storm:
                 return
             assert time.monotonic() < deadline, f"not drained after {seconds} s: {stats}"
             self._sleep(0.01)
-            self.watch()
-            for worker in self._workers:
-                if worker.role == CONSUMER and _has_exited(worker.pid):
-                    self._bury(worker)
-                    self._start(worker)
+            self.tend()
+
+    def tend(self) -> None:
+        """Watch, and replace the workers that left because their page was full."""
+        self.watch()
+        for worker in self._workers:
+            if worker.pid and _has_exited(worker.pid):
+                self._bury(worker)
+                self._start(worker)
 
     def stop_consumers(self) -> None:
         """Have the consumers leave; everything is in the ledger then."""

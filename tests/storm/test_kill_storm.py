@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import shmq
+
 from .accounts import unrest
 from .master import Storm
 from .workers import SETTINGS

@@ -4,11 +4,13 @@ import random
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 from shmq import Message, Queue, QueueEmpty, QueueFull, StaleReceipt
-from .accounts import ACKED, GIVEN_BACK, Page
 
-SETTINGS = {
+from .accounts import ACKED, ACKING, GIVEN_BACK, Page
+
+SETTINGS: dict[str, Any] = {
     "visibility": 5.0,
     "max_deliveries": 1_000_000,
     "ring_bytes": 512 * 1024,
@@ -65,7 +67,7 @@ def produce(queue: Queue, page: Page, rng: random.Random, phase: Phase) -> None:
         first = page.incarnation << 32 | n
         count = rng.randint(2, _BATCH) if rng.random() < 0.15 else 1
         longest = SETTINGS["ring_bytes"] // 4 // _BATCH - 64 if count > 1 else 1 << 30
-        bodies = [body(first + i, min(random_size(rng), int(longest))) for i in range(count)]
+        bodies = [body(first + i, min(random_size(rng), longest)) for i in range(count)]
         page.attempt(n + count)
         try:
             with page:
@@ -124,16 +126,21 @@ class Consumer:
                         message.nack(delay=delay)
                     self._page.mark(entry, GIVEN_BACK)
             elif choice < 0.6:
+                self._mark(held, ACKING)
                 with self._page:
                     self._queue.ack([message for _, message in held])
-                for entry, _ in held:
-                    self._page.mark(entry, ACKED)
+                self._mark(held, ACKED)
             else:
                 for entry, message in held:
+                    self._page.mark(entry, ACKING)
                     with self._page:
                         message.ack()
                     self._page.mark(entry, ACKED)
         except StaleReceipt:
             # Only a worker that slept through its visibility may lose a lease.
-            if time.monotonic() - self._oldest < 0.9 * float(SETTINGS["visibility"]):
+            if time.monotonic() - self._oldest < 0.9 * self._queue.settings.visibility:
                 raise
+
+    def _mark(self, held: list[tuple[int, Message]], state: int) -> None:
+        for entry, _ in held:
+            self._page.mark(entry, state)

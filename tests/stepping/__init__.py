@@ -1,0 +1,1 @@
+"""The shipped compiled modules, killed at every single instruction of every operation."""
