@@ -3,6 +3,7 @@
 The compiled twin of prim.py; the names and meanings are the same and documented there.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.bytes cimport PyBytes_GET_SIZE
@@ -144,6 +145,9 @@ def thread_id():
     return prim_gettid()
 
 
+# Not cleared by the collector: that would drop the buffer's owner before the buffer is
+# released. A memory refers to nothing that refers back to it.
+@cython.no_gc_clear
 cdef class Memory:
     def __init__(self, buffer):
         PyObject_GetBuffer(buffer, &self._held, PyBUF_WRITABLE)

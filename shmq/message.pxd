@@ -8,9 +8,7 @@ cdef class Holder:
     cdef int give_up(self, uint64_t row, uint64_t tag, reason) except -1
     cdef int prolong(self, uint64_t row, uint64_t tag, double seconds) except -1
 
-# Nothing that a message refers to refers back to it: the collector need not track it.
 @cython.final
-@cython.no_gc
 cdef class Message:
     cdef Holder _holder
     cdef uint64_t _row, _tag
